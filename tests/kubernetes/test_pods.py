@@ -49,6 +49,25 @@ def test_kai_018_writes_the_devices_on_the_pod() -> None:
     assert record(written).devices == ("GPU-1", "GPU-2")
 
 
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "somebody-s", ""])
+def test_what_kai_writes_counts_on_its_own_pods_only(scheduler: str) -> None:
+    devices = {"nvidia.com/container.main.gpus.devices": "GPU-1"}
+    found = record(pod("a", gpus=1, scheduler=scheduler, annotations=devices, labels={"runai-gpu-group": "g1"}))
+    assert (found.groups, found.devices) == ((), ())
+    assert record(reservation("g1", "GPU-1", scheduler=scheduler)).groups == ("g1",)
+
+
+def test_a_sidecar_s_gpu_is_its_pod_s_and_so_is_its_start() -> None:
+    written = pod("a", scheduler="default-scheduler")
+    limits = {"limits": {"nvidia.com/gpu": "1"}}
+    written["spec"]["initContainers"] = [{"name": "side", "restartPolicy": "Always", "resources": limits}]
+    running = {"running": {"startedAt": "2026-11-21T10:00:00Z"}}
+    written["status"]["initContainerStatuses"] = [{"name": "side", "state": running}]
+    found = record(written)
+    assert found.demand is not None
+    assert (found.demand.devices, found.demand.container, found.started_at) == (1, "side", 1795255200.0)
+
+
 def test_a_reservation_pod_holds_the_device_that_its_annotation_names() -> None:
     assert record(reservation("g1", "GPU-1")).reserves == "GPU-1"
     assert record(reservation("g1", None)).reserves == ""

@@ -68,7 +68,31 @@ def test_a_pod_waits_until_it_is_known_which_gpu_it_has() -> None:
 def test_what_the_kubelet_said_before_may_be_of_an_earlier_pod_of_that_name() -> None:
     assert waits_for(node(A), TRAIN, kubelet_heard=False) == NOT_COUNTED
     named = replace(TRAIN, devices=(str(A),))
-    assert waits_for(node(A), named, kubelet_heard=False) is None
+    assert waits_for(node(A), named, kubelet_heard=False) == NOT_COUNTED, "nor is it what an annotation says"
+
+
+def test_a_pod_waits_while_a_device_that_it_was_given_is_none_that_is_known() -> None:
+    claiming = record(pod("train", uid="uid-train", scheduler="default-scheduler", claim="gpu"))
+    assert waits_for(node(), claiming, kubelet_heard=True, somewhere=True) == NOT_COUNTED
+    assert waits_for(node(), claiming, kubelet_heard=True) is None, "it only looks"
+
+
+def test_whom_the_kubelet_gave_a_gpu_waits_for_that_whatever_it_asks_for() -> None:
+    for written in (pod("a", uid="1"), shared_pod("a", "0.5", uid="1", scheduler="default-scheduler")):
+        given = record(written)
+        lent = with_book(node(A, pod=given), A, home=B)
+        assert waits_for(lent, given, kubelet_heard=True) == "GPU 0 is still being vacated."
+
+
+def test_a_pod_waits_for_the_gpu_that_is_kept_free_for_its_init_containers() -> None:
+    written = pod("train", uid="1", scheduler="default-scheduler")
+    written["spec"]["initContainers"] = [{"name": "init", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]
+    train = record(written)
+    state = node(pod=train, to_come=1)
+    kept = replace(state.gpus[A], owners=(GpuOwner(train.uid, train.key, 16 * GIB, expected=True),))
+    state = replace(state, gpus={**state.gpus, A: kept})
+    assert waits_for(with_book(state, A, home=B), train, kubelet_heard=True) == "GPU 0 is still being vacated."
+    assert waits_for(state, train, kubelet_heard=True) is None
 
 
 def test_a_share_needs_no_word_of_the_kubelet_s() -> None:

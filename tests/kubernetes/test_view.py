@@ -105,6 +105,36 @@ def test_an_allocation_that_the_api_server_has_not_told_of_is_an_owner() -> None
     assert set(view.signals.values()) == {"allocation"}
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        pod("train", scheduler="default-scheduler"),
+        shared_pod("train", "0.5", scheduler="default-scheduler"),
+        pod("train", scheduler="default-scheduler", managed=True),
+    ],
+    ids=["no word of a GPU", "a part that nobody gives", "a notebook of ours"],
+)
+def test_a_gpu_that_the_kubelet_gave_is_its_pod_s_whatever_that_asks_for(written: dict[str, Any]) -> None:
+    view = seen(written, allocations={"default/train": (B,)})
+    assert owners(view) == {("default/train", (B,), None, 0)}
+    assert view.claims.allocated == {B}
+
+
+def test_what_the_kubelet_gave_beyond_the_request_is_its_pod_s_too() -> None:
+    shares = shared_pod("train", "0.5", "g1")
+    view = seen(reservation("g1", A), shares, allocations={"default/train": (B,)})
+    assert owners(view) == {("default/train", (A,), 8 * GIB, 0), ("default/train", (B,), None, 0)}
+    assert [t.code for t in view.troubles[uid(shares)]] == ["GpuDevicesWrong"]
+
+
+def test_what_init_containers_alone_have_stays_a_device_to_come() -> None:
+    train = pod("train", gpus=1, scheduler="default-scheduler")
+    train["spec"]["initContainers"] = [{"name": "init", "resources": {"limits": {"nvidia.com/gpu": "2"}}}]
+    assert owners(seen(train, allocations={"default/train": (A,)})) == {("default/train", (A,), None, 1)}
+    train["spec"]["volumes"] = pod("book", managed=True)["spec"]["volumes"]
+    assert seen(train, allocations={"default/train": (A,)}).homes == {uid(train): (A,)}
+
+
 def test_a_reservation_without_its_pod_owns_its_gpu() -> None:
     assert owners(seen(reservation("g1", A))) == {("kai-resource-reservation/gpu-reservation-g1", (A,), None, 0)}
 
@@ -132,6 +162,46 @@ def test_a_reservation_that_names_no_gpu_of_this_node_holds_the_one_that_the_kub
     assert [t.code for t in view.troubles[uid(wrong)]] == ["GpuReservationWrong"]
     nobody_knows = seen(wrong, notebook, whole_node=whole_node)
     assert nobody_knows.homes[uid(notebook)] == (STRANGE,), "it may be another daemon's, or one that comes back"
+
+
+def test_the_kubelet_knows_better_than_a_reservation_which_gpu_that_has() -> None:
+    wrong, notebook = reservation("g1", A), shared_pod("book", "0.5", "g1", managed=True)
+    view = seen(wrong, notebook, allocations={"kai-resource-reservation/gpu-reservation-g1": (B,)})
+    assert (view.homes, owners(view), view.claims.allocated) == ({uid(notebook): (B,)}, set(), {B})
+    assert [t.code for t in view.troubles[uid(wrong)]] == ["GpuReservationWrong"]
+
+
+DEVICES = "nvidia.com/container.main.gpus.devices"
+
+
+@pytest.mark.parametrize("written", [{"annotations": {DEVICES: A}}, {"labels": {"runai-gpu-group": "g1"}}])
+@pytest.mark.parametrize("managed", [True, False])
+def test_the_kubelet_knows_better_than_a_pod_which_gpu_that_has(written: dict[str, Any], managed: bool) -> None:
+    """As of a manifest that was copied from a pod that KAI had placed."""
+    copied, told = pod("a", gpus=1, managed=managed, **written), {"default/a": (B,)}
+    book = shared_pod("book", "0.5", "g1", managed=True)
+    view = seen(reservation("g1", A), book, copied, allocations=told)
+    assert owners(view) == (set() if managed else {("default/a", (B,), None, 0)})
+    assert view.homes == {uid(book): (A,), **({uid(copied): (B,)} if managed else {})}
+    assert [t.code for t in view.troubles[uid(copied)]] == ["GpuDevicesWrong"]
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "somebody-s"])
+@pytest.mark.parametrize("managed", [True, False])
+def test_who_is_not_placed_by_kai_has_nothing_by_what_it_says_itself(scheduler: str, managed: bool) -> None:
+    says = {"gpu-fraction": "0.9", DEVICES: f"{A},{B}", "gpu-fraction-num-devices": "2"}
+    group = {"runai-gpu-group": "g1"}
+    thief = pod("thief", scheduler=scheduler, annotations=says, labels=group, managed=managed)
+    view = seen(reservation("g1", A), thief)
+    assert owners(view) == {("kai-resource-reservation/gpu-reservation-g1", (A,), None, 0)}
+    assert view.homes == {}
+    assert [t.code for t in view.troubles[uid(thief)]] == ["GpuShareUnscheduled"]
+
+
+def test_kai_s_word_on_parts_needs_nobody_else_s() -> None:
+    by_devices = shared_pod("book", "0.5", managed=True)
+    by_devices["metadata"]["annotations"][DEVICES] = B
+    assert (seen(by_devices).homes, seen(by_devices).troubles) == ({uid(by_devices): (B,)}, {})
 
 
 def test_two_reservations_of_one_group_are_reported_and_both_gpus_are_left_alone() -> None:

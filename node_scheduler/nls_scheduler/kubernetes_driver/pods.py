@@ -18,6 +18,8 @@ GROUP_PREFIX: Final = "runai-gpu-group/"
 DEVICES_ANNOTATION_SUFFIX: Final = ".gpus.devices"
 RECEIVED_TYPE: Final = "received-resource-type"
 RESERVED_GPU: Final = "run.ai/reserve_for_gpu_index"
+SHARING_SCHEDULERS: Final = frozenset({"kai-scheduler", "runai-scheduler"})
+"""Those that give parts of a GPU: KAI's and Run:ai's."""
 RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-reservation"})
 QUEUE_LABELS: Final = ("kai.scheduler/queue", "runai/queue")
 PRIORITY_CLASSES: Final[Mapping[str, int]] = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
@@ -38,8 +40,8 @@ class PodRecord:
         queue: as KAI or Run:ai call it; empty: none.
         priority: of its class, or the number that Kubernetes worked out.
         demand: what it asks for; `None`: no GPU.
-        groups: KAI's names of the devices that it shares, in order.
-        devices: UUIDs that KAI 0.18 wrote on it.
+        groups: KAI's names of the devices that it shares, in order; empty for a pod that KAI does not place.
+        devices: UUIDs that KAI 0.18 wrote on it; empty likewise.
         claims: its ResourceClaims, by `namespace/name`; one without a name is not made yet.
         claimed: Gpus that these give it, as far as they have been read.
         claimed_bytes: how much of each, where it asks for nothing else; `None`: all of it.
@@ -74,6 +76,12 @@ class PodRecord:
         """As people and BindRequests name it."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def given_none(self) -> bool:
+        """It asks for a part of a GPU, and its scheduler gives nobody one."""
+        shares = self.demand is not None and not self.demand.whole and not self.claimed
+        return shares and self.scheduler not in SHARING_SCHEDULERS
+
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
@@ -103,6 +111,9 @@ def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | Non
     reservation = namespace in RESERVATION_NAMESPACES
     demand = demand_of(parts.annotations, containers)
     troubles = () if demand is None else demand.troubles
+    scheduler = text(parts.spec.get("schedulerName"))
+    # Anybody can write labels and annotations: they are KAI's word only on its own pods and reservations.
+    shared = scheduler in SHARING_SCHEDULERS
     return PodRecord(
         uid=uid,
         namespace=namespace,
@@ -110,12 +121,12 @@ def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | Non
         node=text(parts.spec.get("nodeName")),
         ended=text(parts.status.get("phase")) in _ENDED,
         dying=bool(text(metadata.get("deletionTimestamp"))),
-        scheduler=text(parts.spec.get("schedulerName")),
+        scheduler=scheduler,
         queue=next((parts.labels[label] for label in QUEUE_LABELS if parts.labels.get(label)), ""),
         priority=_priority(parts.spec, parts.labels),
         demand=demand,
-        groups=_groups(parts.labels),
-        devices=_devices(parts.annotations, demand),
+        groups=_groups(parts.labels) if shared or reservation else (),
+        devices=_devices(parts.annotations, demand) if shared else (),
         claims=_claims(parts, namespace),
         managed=_is_managed(parts, socket_directory),
         reserves=parts.annotations.get(RESERVED_GPU, "").strip() if reservation else None,

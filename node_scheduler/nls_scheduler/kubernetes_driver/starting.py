@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler.kubernetes_driver.view import PLAIN_SCHEDULER
-
 if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid
@@ -18,19 +16,22 @@ if TYPE_CHECKING:
 NOT_COUNTED: Final = "Which GPU this pod was given is not known on its node yet."
 
 
-def waits_for(state: NodeState, pod: PodRecord, *, kubelet_heard: bool) -> str | None:
+def waits_for(state: NodeState, pod: PodRecord, *, kubelet_heard: bool, somewhere: bool = False) -> str | None:
     """Why the containers of `pod` are to wait, as a sentence that names nobody; `None`: they may start.
 
     `kubelet_heard`: the kubelet has told its allocations since this was asked first. It gives devices before the first
-    init container runs; what it told before that may be of an earlier pod of the same name.
+    init container runs; what it told before that may be of an earlier pod of the same name. `somewhere`: it is not
+    known which Gpu a device is that it was given.
     """
     demand = pod.demand
-    if demand is None or pod.managed or (pod.scheduler == PLAIN_SCHEDULER and not demand.whole):
-        return None  # it gets no GPU, or shares one with its kind, whom the scheduler looks after
     owner = next((owner for owner in state.claims.owners if owner.id == pod.uid), None)
-    if owner is None or len(owner.gpus) < demand.devices or (demand.whole and not pod.devices and not kubelet_heard):
+    if pod.managed or (owner is None and (demand is None or pod.given_none)):
+        return None  # it gets no GPU, or shares one with its kind, whom the scheduler looks after
+    unheard = demand is not None and demand.whole and not kubelet_heard
+    if somewhere or unheard or owner is None or (demand is not None and len(owner.gpus) < demand.devices):
         return NOT_COUNTED
-    gpus = (state.gpus[uuid] for uuid in owner.gpus if uuid in state.gpus)
+    # Also those that are kept free for what its init containers alone have, of which the kubelet never tells.
+    gpus = (gpu for gpu in state.gpus.values() if any(part.id == pod.uid for part in gpu.owners))
     held = sorted(
         (gpu for gpu in gpus if is_lent(state, gpu.uuid) or _is_crowded(state, gpu)), key=lambda gpu: gpu.index
     )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
     from nls_scheduler.kubernetes_driver.pods import PodRecord
 
-PLAIN_SCHEDULER: Final = "default-scheduler"
 SOMEWHERE: Final = "somewhere"
 """The owner of every Gpu that a device of an unknown name could be."""
 
@@ -134,7 +133,7 @@ class _Look:
         for request in self._requests:
             self._bind_request(request)
         self._reservations()
-        self._unknown_allocations()
+        self._unclaimed_allocations()
         for group, name in sorted(self._coming.items()):
             self._owners[f"group:{group}"] = Owner(f"group:{group}", name, devices_to_come=1)
             self._signals.setdefault(f"group:{group}", "binding")
@@ -164,34 +163,35 @@ class _Look:
 
     def _hold_against(self, pod: PodRecord, device: GpuUuid) -> None:
         """The device of a reservation pod against what it says."""
-        if _said(pod) not in (None, device):
-            what = f"This reservation pod names a GPU that this node does not have: {device}, by the kubelet, holds."
+        said = _said(pod)
+        if said not in (None, device):
+            what = f"This reservation pod names {said}, and the kubelet gave it {device}, which holds."
             self._trouble(pod, Trouble("GpuReservationWrong", what))
 
     def _reserved(self, pod: PodRecord) -> GpuUuid | None:
-        """The device of a reservation pod: as it says, else as the kubelet says, who may name one of ours instead."""
+        """The device of a reservation pod: as the kubelet says where that is one of ours, else as the pod says."""
         said = _said(pod)
         given = next((GpuUuid(uuid) for uuid in self._allocations.get(pod.key, ())), None)
-        return given if said is None or (said not in self._mine and given in self._mine) else said
+        return given if said is None or given in self._mine else said
 
     def _pod(self, pod: PodRecord) -> None:
         demand = pod.demand
         if demand is None:
             return
-        if not demand.whole and not pod.claimed and pod.scheduler == PLAIN_SCHEDULER:
-            what = f"A part of a GPU needs KAI Scheduler; {PLAIN_SCHEDULER} gives this pod none."
+        if pod.given_none:
+            what = f"A part of a GPU needs KAI Scheduler or Run:ai; {pod.scheduler or 'nobody'} gives this pod none."
             self._trouble(pod, Trouble("GpuShareUnscheduled", what))
             return
-        known = self._devices_of(pod)
+        known, told = self._devices_of(pod), self._told(pod)
         self._allocated.update(known)
-        given = pod.devices or pod.claimed or any(group in self._device_of for group in pod.groups)
-        self._signals[pod.uid] = "binding" if given or not known else "allocation"
+        self._hold_devices_against(pod, told)
+        self._signals[pod.uid] = "binding" if told or pod.claimed or not known else "allocation"
         if pod.managed:
             self._homes[pod.uid] = known if known and len(known) == demand.devices else ()
             return
         coming = 0
         if demand.whole:
-            coming = self._to_come(pod.key, demand.devices, known)
+            coming = self._to_come(pod.key, demand.devices + demand.initial_devices, known)
         elif not known:
             self._come(pod.groups or (pod.uid,), pod.key)
         size = self._request_bytes(pod, known)
@@ -199,11 +199,25 @@ class _Look:
         self._owners[pod.uid] = Owner(pod.uid, pod.key, known, size, coming, differs_on)
 
     def _devices_of(self, pod: PodRecord) -> tuple[GpuUuid, ...]:
-        """As KAI wrote them on the pod, as its groups' reservations say, or as its claims and the kubelet gave them."""
-        if pod.devices:
-            return tuple(GpuUuid(uuid) for uuid in pod.devices)
+        """As its claims and the kubelet gave them, or as KAI says: that comes first only for parts, which it gives."""
+        given, told = self._given(pod), self._told(pod)
+        return given or told if pod.demand is None or pod.demand.whole else told or given
+
+    def _given(self, pod: PodRecord) -> tuple[GpuUuid, ...]:
+        return tuple(GpuUuid(uuid) for uuid in self._allocations.get(pod.key, ()))
+
+    def _told(self, pod: PodRecord) -> tuple[GpuUuid, ...]:
+        """As KAI wrote them on the pod, or as its groups' reservations say."""
         shared = tuple(self._device_of[group] for group in pod.groups if group in self._device_of)
-        return shared or tuple(GpuUuid(uuid) for uuid in self._allocations.get(pod.key, ()))
+        return tuple(GpuUuid(uuid) for uuid in pod.devices) or shared
+
+    def _hold_devices_against(self, pod: PodRecord, told: tuple[GpuUuid, ...]) -> None:
+        """What KAI says of a pod's devices against what its claims and the kubelet gave it."""
+        given = self._given(pod)
+        if told and not set(given) <= set(told):
+            holds = "the latter holds" if pod.demand is not None and pod.demand.whole else "both count"
+            what = f"Its annotation or label names {', '.join(told)}, and it was given {', '.join(given)}: {holds}."
+            self._trouble(pod, Trouble("GpuDevicesWrong", what))
 
     def _request_bytes(self, pod: PodRecord, known: tuple[GpuUuid, ...]) -> int | None:
         """On each Gpu; `None`: all of it. A Gpu that is not ours is not counted."""
@@ -281,17 +295,23 @@ class _Look:
                 if lonely:
                     self._come(pod.groups or (pod.uid,), pod.key)
 
-    def _unknown_allocations(self) -> None:
-        """Devices that the kubelet gave to pods of which the API server has not told yet, or does not tell at all."""
-        requested = {request.pod for request in self._requests}
+    def _unclaimed_allocations(self) -> None:
+        """What the kubelet gave and nobody has so far: it is never nobody's, whatever is known of its pod.
+
+        The API server has not told of the pod yet, or does not tell at all; or the pod asks in words of which nothing
+        is known here.
+        """
+        requested = {request.pod for request in self._requests} - self._by_key.keys()
+        passed_by = self._ended | requested | self._sources.departed
+        had = {(owner.name, uuid) for owner in self._owners.values() for uuid in owner.gpus}
+        had |= {(self._living[uid].key, uuid) for uid, home in self._homes.items() for uuid in home}
         for key, uuids in sorted(self._allocations.items()):
-            if key in self._by_key or key in self._ended or key in requested or key in self._sources.departed:
-                continue
-            gpus = tuple(GpuUuid(uuid) for uuid in uuids)
-            if not gpus:
+            pod = self._by_key.get(key)
+            gpus = tuple(GpuUuid(uuid) for uuid in uuids if (key, uuid) not in had)
+            if not gpus or key in passed_by or (pod is not None and pod.reserves is not None):
                 continue
             self._allocated.update(gpus)
-            owner = f"allocated:{key}"
+            owner = f"allocated:{key}" if pod is None or pod.managed or pod.uid in self._owners else pod.uid
             self._owners[owner] = Owner(owner, key, gpus)
             self._signals[owner] = "allocation"
 
