@@ -391,6 +391,26 @@ def test_what_kai_is_about_to_give_to_a_claim_is_known_before_the_pod_is_bound(t
     run(tmp_path, story, before=before)
 
 
+def test_a_start_is_held_while_nobody_knows_which_gpu_a_claim_s_device_is(tmp_path: Path) -> None:
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        asks = Peer(65532, None, -1, administrator=False, tenant="1")
+
+        def held() -> bool:
+            return not cluster.may_start(asks, gives_up=False)["vacated"]
+
+        await until(lambda: cluster.not_ready is None and cluster._view and cluster._view.somewhere)
+        held()
+        asked_at = cluster._kubelet.heard_at or 0.0
+        await until(lambda: (cluster._kubelet.heard_at or 0.0) > asked_at)
+        assert held()
+        await do(lambda: server.put(RESOURCE_SLICES, resource_slice({"gpu-0": ZERO})))
+        await until(lambda: host.owners() == {"1": (ZERO,)} and not held())
+
+    with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
+        kubelet.claims = {"default/train": ["gpu-0"]}
+        run(tmp_path, story, before=lambda server: server.put(PODS, claiming("train", "1")))
+
+
 @pytest.mark.faults
 def test_a_claim_that_is_reserved_for_its_pod_later_is_read_again(tmp_path: Path) -> None:
     def before(server: ApiServer) -> None:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 _PODS: Final = "/api/v1/pods"
+_PODS_UNKNOWN: Final = "This node's pods are not known yet."
 _NO_GPU: Final = (
     "The daemon sees no GPU on this node: NVIDIA's driver, or the RuntimeClass that shows GPUs to its pod, is missing. "
     "`nls doctor` in the daemon's pod says which."
@@ -195,7 +196,7 @@ class KubernetesCluster:
     ) -> tuple[dict[str, Any], tuple[GpuUuid, ...]]:
         """See `cluster.Cluster`."""
         if (why := self._unknown) is not None or self._view is None:
-            raise Problem(503, "Not ready", why or "This node's pods are not known yet.", "node")
+            raise Problem(503, "Not ready", why or _PODS_UNKNOWN, "node")
         # An administrator acts on a pod's workload as the pod itself might.
         tenant = instead_of.tenant if instead_of is not None and not peer.tenant else peer.tenant
         pod = self._pods.records.get(tenant)
@@ -212,14 +213,18 @@ class KubernetesCluster:
 
     def may_start(self, peer: Peer, *, gives_up: bool) -> dict[str, Any]:
         """See `cluster.Cluster`."""
-        if self._unknown is not None:
-            raise Problem(503, "Not ready", self._unknown, "node")
+        if (why := self._unknown) is not None or self._view is None:
+            raise Problem(503, "Not ready", why or _PODS_UNKNOWN, "node")
         pod = self._pods.records.get(peer.tenant)
         if pod is None:
             raise Problem(403, "Not in a pod", "Only a pod of this node has a start that could be held.")
         heard_at, at = self._kubelet.heard_at, boottime_s()
         self._kubelet.ask_soon()
-        return self._held_starts.asked(pod, self._host.state, self._pods.records, at, heard_at, gives_up=gives_up)
+        somewhere = pod.key in self._view.somewhere or self._dynamic.is_asking(pod)
+        asks, pods = self._as_given(pod), self._pods.records
+        return self._held_starts.asked(
+            asks, self._host.state, pods, at, heard_at, gives_up=gives_up, somewhere=somewhere
+        )
 
     def localised(self, event: Event, peer: Peer) -> Event:
         """See `cluster.Cluster`."""

@@ -53,6 +53,10 @@ class DynamicResources:
         owned = resource_claims.without_onlookers(told, pods, self._claims.records, self._claims.asked_for)
         return resource_slices.resolved(owned, self._devices, gpus)
 
+    def is_asking(self, pod: PodRecord) -> bool:
+        """Whether a claim of `pod` is being read for the first time, so that nothing is told of its devices yet."""
+        return not self._claims.asked_for.isdisjoint(resource_claims.keys(pod))
+
     def could_be(self, gpus: Mapping[GpuUuid, Gpu]) -> dict[str, frozenset[GpuUuid]]:
         """Devices without a UUID, and the Gpus that each could be."""
         return resource_slices.slices_of_parents(self._devices, {uuid: gpu.parent or "" for uuid, gpu in gpus.items()})

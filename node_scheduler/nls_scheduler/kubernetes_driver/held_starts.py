@@ -50,15 +50,17 @@ class HeldStarts(Collector):
         heard_at: float | None,
         *,
         gives_up: bool,
+        somewhere: bool = False,
     ) -> dict[str, Any]:
         """The answer to `pod` at `at`: whether it may start, and why not.
 
         `pods`: by UID, who is on this node. `heard_at`: when the kubelet told its allocations last. `gives_up`: it has
-        waited for as long as it may and starts all the same.
+        waited for as long as it may and starts all the same. `somewhere`: see `waits_for`.
         """
         self._starts = {uid: start for uid, start in self._starts.items() if uid in pods}
         start = self._starts.setdefault(pod.uid, _Start(at))
-        why = waits_for(state, pod, kubelet_heard=heard_at is not None and heard_at > start.since)
+        heard = heard_at is not None and heard_at > start.since
+        why = waits_for(state, pod, kubelet_heard=heard, somewhere=somewhere)
         if not start.over and (why is None or gives_up):
             start.over = True
             self.held_s.observe(at - start.since)
