@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,8 +16,13 @@ from nls_scheduler.kubernetes_driver import identity
 from nls_scheduler.kubernetes_driver.identity import pod_uid_in, pod_uid_of, require_visible, seen_from_here
 from nls_scheduler.wire.errors import Problem
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 UID = "0a1b2c3d-1111-2222-3333-444455556666"
 UNDERSCORED = UID.replace("-", "_")
+OTHER_UID = "99999999-1111-2222-3333-444455556666"
+DAEMON = "dddddddd-1111-2222-3333-444455556666"
 STATIC = "0123456789abcdef0123456789abcdef"
 
 
@@ -44,9 +50,33 @@ def test_a_static_pod_has_a_uid_without_dashes() -> None:
     assert pod_uid_in(f"0::/kubepods/burstable/pod{STATIC}/1") == STATIC
 
 
-def test_the_innermost_pod_counts() -> None:
-    outer = "99999999-1111-2222-3333-444455556666"
-    assert pod_uid_in(f"0::/kubepods/pod{outer}/1/kubepods/pod{UID}/2") == UID
+@pytest.mark.parametrize(
+    "own", ["", "0::/\n", f"0::/kubepods/burstable/pod{DAEMON}/1\n", "0::/system.slice/nls.service\n"]
+)
+def test_a_pod_that_makes_a_cgroup_named_after_another_stays_itself(own: str) -> None:
+    for named in (OTHER_UID, DAEMON):
+        assert pod_uid_in(f"0::/kubepods/burstable/pod{UID}/1/pod{named}/2", own) == UID
+        assert pod_uid_in(f"0::/../../pod{UID}/1/kubepods/burstable/pod{named}", "0::/\n") == UID
+
+
+@pytest.mark.parametrize("below", [f"kubepods/burstable/pod{DAEMON}/1", "system.slice/nls.service"])
+def test_where_the_node_is_a_container_in_a_pod_that_pod_is_above_all_of_its_own(below: str) -> None:
+    node = f"/kubepods/pod{OTHER_UID}/1"
+    own = f"0::{node}/{below}\n"
+    assert pod_uid_in(f"0::{node}/kubepods/besteffort/pod{UID}/2\n", own) == UID
+    assert pod_uid_in(f"0::{node}/kubepods/besteffort/pod{UID}/2/kubepods/pod{DAEMON}/1\n", own) == UID
+    assert pod_uid_in(f"0::{node}/init.scope\n", own) is None
+
+
+def test_each_hierarchy_of_cgroups_has_paths_of_its_own() -> None:
+    own = f"4:memory:/kubepods/pod{OTHER_UID}/1/kubepods/pod{DAEMON}/1\n1:name=systemd:/\n"
+    seen = f"4:memory:/kubepods/pod{OTHER_UID}/1/kubepods/pod{UID}/1\n1:name=systemd:/\n"
+    assert pod_uid_in(seen, own) == UID
+
+
+@pytest.mark.parametrize("text", ["", "\n", "0", "0:", "0::", "::", "nonsense"])
+def test_a_line_that_names_no_path_is_no_pod(text: str) -> None:
+    assert pod_uid_in(text, text) is None
 
 
 @pytest.mark.parametrize(
@@ -70,17 +100,26 @@ def test_a_process_that_has_ended_belongs_to_no_pod() -> None:
     assert pod_uid_of(2**22 + 1) is None
 
 
-def test_in_a_cgroup_namespace_of_its_own_the_daemon_sees_itself_in_no_pod(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = {"mine": pod_uid_in("0::/\n"), "exec": pod_uid_in("0::/\n"), "other": pod_uid_in(f"0::/../pod{UID}/1\n")}
-    monkeypatch.setattr(identity, "pod_uid_of", lambda pid: seen["mine"])
-    assert identity.is_in_own_pod(seen["exec"])
-    assert not identity.is_in_own_pod(seen["other"])
-
-
-def test_with_the_node_s_cgroups_in_sight_it_knows_its_own_pod_by_its_uid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "pod_uid_of", lambda pid: UID)
-    assert identity.is_in_own_pod(UID)
-    assert not identity.is_in_own_pod("99999999-1111-2222-3333-444455556666")
+@pytest.mark.parametrize(
+    ("own", "exec_", "other"),
+    [
+        ("/", "/", f"/../pod{UID}/1"),
+        ("/", "/further", f"/../../pod{UID}/1/pod{DAEMON}"),
+        (f"/kubepods/pod{DAEMON}/1", f"/kubepods/pod{DAEMON}/1", f"/kubepods/pod{UID}/1"),
+        (f"/kubepods/pod{DAEMON}/1", f"/kubepods/pod{DAEMON}/2", f"/kubepods/pod{UID}/1/pod{DAEMON}"),
+    ],
+    ids=[
+        "a cgroup namespace of its own",
+        "deeper in it",
+        "the node's cgroups in sight",
+        "another container of its pod",
+    ],
+)
+def test_who_is_in_the_daemon_s_own_pod_is_in_none(own: str, exec_: str, other: str, tmp_path: Path) -> None:
+    for name, path in (("self", own), ("7", exec_), ("8", other)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "cgroup").write_text(f"0::{path}\n")
+    assert [pod_uid_of(pid, tmp_path) for pid in (7, 8, 9)] == [None, UID, None]
 
 
 def test_pid_0_is_refused() -> None:
@@ -88,31 +127,28 @@ def test_pid_0_is_refused() -> None:
         require_visible(Peer(1000, None, -1, administrator=False))
 
 
-OTHER_UID = "99999999-1111-2222-3333-444455556666"
 ROOT = Peer(0, ProcessId(7, 1), -1, administrator=True)
 
 
 @pytest.mark.parametrize(
-    ("own_pod", "pod", "known", "not_ready", "expected"),
+    ("pod", "known", "not_ready", "expected"),
     [
-        (None, None, (), "no answer yet", ROOT),
-        (UID, UID, (), "no answer yet", ROOT),
-        (None, UID, (UID,), None, replace(ROOT, tenant=UID, administrator=False)),
-        (OTHER_UID, UID, (UID,), "no answer yet", replace(ROOT, tenant=UID, administrator=False)),
-        (None, UID, (OTHER_UID,), "no answer yet", 503),
-        (OTHER_UID, UID, (OTHER_UID,), None, 403),
+        (None, (), "no answer yet", ROOT),
+        (UID, (UID,), None, replace(ROOT, tenant=UID, administrator=False)),
+        (UID, (UID,), "no answer yet", replace(ROOT, tenant=UID, administrator=False)),
+        (UID, (OTHER_UID,), "no answer yet", 503),
+        (UID, (OTHER_UID,), None, 403),
     ],
-    ids=["on the node", "the daemon's own", "a pod", "known before", "not known yet", "nobody's"],
+    ids=["on the node, or in the daemon's own", "a pod", "known before", "not known yet", "nobody's"],
 )
 def test_root_in_a_pod_is_that_pod_and_nobody_s_pod_is_refused(
-    own_pod: str | None,
     pod: str | None,
     known: tuple[str, ...],
     not_ready: str | None,
     expected: Peer | int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(identity, "pod_uid_of", {os.getpid(): own_pod, 7: pod}.get)
+    monkeypatch.setattr(identity, "pod_uid_of", {7: pod}.get)
     if isinstance(expected, Peer):
         assert identity.identified(ROOT, known.__contains__, not_ready) == expected
         return

@@ -32,32 +32,38 @@ UNKNOWN_POD: Final = "Unknown pod"
 _POD: Final = re.compile(rf"(?:^|[/-])pod({_UID})(?:\.slice)?(?:/|$)")
 
 
-def pod_uid_in(cgroup: str) -> str | None:
-    """The pod's UID in the text of /proc/PID/cgroup; `None` for a process of no pod. The innermost pod counts."""
-    for line in cgroup.splitlines():
-        path = line.split(":", 2)[-1]
-        found = _POD.findall(path)
-        if found:
-            return str(found[-1]).replace("_", "-")
+def pod_uid_in(cgroup: str, own: str = "") -> str | None:
+    """The pod's UID in the text of /proc/PID/cgroup; `None` for a process of no pod, or of this daemon's own.
+
+    `own`: the same text of this daemon. What both paths begin with is above all pods of this node, which may itself be
+    a container in a pod. Below that the first pod counts: the others are cgroups that it has made itself.
+    """
+    ours = dict(map(_hierarchy, own.splitlines()))
+    for number, path in map(_hierarchy, cgroup.splitlines()):
+        above = os.path.commonpath([path, ours.get(number, "/")])
+        found = _POD.search(path.removeprefix(above))
+        if found is not None:
+            return found[1].replace("_", "-")
     return None
 
 
+def _hierarchy(line: str) -> tuple[str, str]:
+    """The number of a hierarchy of cgroups, and the path in it."""
+    number, _, rest = line.partition(":")
+    return number, "/" + rest.partition(":")[2].lstrip("/")
+
+
 def pod_uid_of(pid: int, proc: Path = Path("/proc")) -> str | None:
-    """The UID of the pod that a process belongs to; `None`: no pod, or the process has ended."""
+    """The UID of the pod that a process belongs to; `None`: no pod, this daemon's own, or the process has ended."""
     try:
-        text = (proc / str(pid) / "cgroup").read_text(encoding="utf-8", errors="replace")
+        text, own = (_read(proc / name / "cgroup") for name in (str(pid), "self"))
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
-    return pod_uid_in(text)
+    return pod_uid_in(text, own)
 
 
-def is_in_own_pod(uid: str | None) -> bool:
-    """Whether a process of the pod `uid` is in this daemon's own pod, as one that `kubectl exec` started there is.
-
-    In a cgroup namespace of its own the daemon sees no pod in the paths of its own container's processes; those of
-    every other pod are seen from there with their UID.
-    """
-    return uid == pod_uid_of(os.getpid())
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")
 
 
 def require_visible(peer: Peer) -> ProcessId:
@@ -79,7 +85,7 @@ def identified(peer: Peer, knows: Callable[[str], bool], not_ready: str | None) 
     one is. Raises Problem: 503 for an unknown pod while that holds, else 403.
     """
     uid = pod_uid_of(require_visible(peer).pid)
-    if uid is None or is_in_own_pod(uid):
+    if uid is None:
         return peer
     if knows(uid):
         return replace(peer, tenant=uid, administrator=False)
