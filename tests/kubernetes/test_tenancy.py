@@ -62,6 +62,18 @@ def test_a_second_notebook_gets_what_the_first_leaves() -> None:
     assert sizes(burstable(), other(6)) == (2, 12)
 
 
+@pytest.mark.parametrize("fraction", ["0.00000000001", "1e-99", "1e-999"])
+def test_a_fraction_that_is_less_than_a_byte_is_told_as_that(fraction: str) -> None:
+    with pytest.raises(Problem, match="less than a byte"):
+        sizes(record(shared_pod("a", fraction)))
+
+
+def test_when_all_gpus_have_gone_that_is_said() -> None:
+    with pytest.raises(Problem, match="no GPU on this node") as refused:
+        allotment({}, burstable(), (A,), {}, None, (), None)
+    assert (refused.value.status, refused.value.fault) == (503, "node")
+
+
 def test_a_third_notebook_reads_who_has_it() -> None:
     with pytest.raises(Problem, match="held by other"):
         sizes(burstable(), other(8))
