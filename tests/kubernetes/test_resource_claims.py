@@ -69,6 +69,14 @@ def seen(record: PodRecord, allocations: dict[str, tuple[str, ...]] | None = Non
     return look(Sources("node-a", {record.uid: record}, allocations=allocations, capacities=CAPACITIES))
 
 
+def test_a_claim_knows_better_than_an_annotation_which_gpu_its_pod_has() -> None:
+    devices = {"nvidia.com/container.main.gpus.devices": A}
+    pod_ = given(share("gpu-1", "6Gi"), to=record(pod("train", claim="gpu", uid="1", annotations=devices)))
+    view = seen(pod_, {"default/train": (B,)})
+    assert view.claims.owners == (Owner("1", "default/train", (B,), 6 * GIB),)
+    assert [trouble.code for trouble in view.troubles["1"]] == ["GpuDevicesWrong"]
+
+
 @pytest.mark.parametrize(
     ("results", "owned"),
     [

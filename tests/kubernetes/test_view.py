@@ -120,6 +120,12 @@ def test_a_gpu_that_the_kubelet_gave_is_its_pod_s_whatever_that_asks_for(written
     assert view.claims.allocated == {B}
 
 
+def test_a_notebook_whose_claim_cannot_be_read_is_at_home_where_the_kubelet_says() -> None:
+    notebook = pod("book", scheduler="default-scheduler", managed=True, claim="gpu")
+    view = seen(notebook, allocations={"default/book": (B,)})
+    assert (view.homes, owners(view)) == ({uid(notebook): (B,)}, set())
+
+
 def test_what_the_kubelet_gave_beyond_the_request_is_its_pod_s_too() -> None:
     shares = shared_pod("train", "0.5", "g1")
     view = seen(reservation("g1", A), shares, allocations={"default/train": (B,)})

@@ -60,6 +60,7 @@ class EventWriter:
 
     def once(self, pod: PodRecord, reason: str, message: str) -> None:
         """A warning about `pod` that is said one time for as long as it is the same."""
+        message = shortened(message, _MESSAGE_LIMIT)
         key = (pod.uid, reason, message)
         if key in self._told:
             return

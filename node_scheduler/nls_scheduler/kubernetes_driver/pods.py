@@ -77,10 +77,14 @@ class PodRecord:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def shares(self) -> bool:
+        """It asks for a part of a GPU in KAI's words, and not by a claim."""
+        return self.demand is not None and not self.demand.whole and not self.claimed_bytes
+
+    @property
     def given_none(self) -> bool:
         """It asks for a part of a GPU, and its scheduler gives nobody one."""
-        shares = self.demand is not None and not self.demand.whole and not self.claimed
-        return shares and self.scheduler not in SHARING_SCHEDULERS
+        return self.shares and not self.claimed and self.scheduler not in SHARING_SCHEDULERS
 
 
 @dataclass(frozen=True, slots=True)

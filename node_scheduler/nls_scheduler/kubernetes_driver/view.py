@@ -187,7 +187,8 @@ class _Look:
         self._hold_devices_against(pod, told)
         self._signals[pod.uid] = "binding" if told or pod.claimed or not known else "allocation"
         if pod.managed:
-            self._homes[pod.uid] = known if known and len(known) == demand.devices else ()
+            # How many its claims give is not known while they cannot be read.
+            self._homes[pod.uid] = known if len(known) == (demand.devices or len(known)) else ()
             return
         coming = 0
         if demand.whole:
@@ -201,7 +202,7 @@ class _Look:
     def _devices_of(self, pod: PodRecord) -> tuple[GpuUuid, ...]:
         """As its claims and the kubelet gave them, or as KAI says: that comes first only for parts, which it gives."""
         given, told = self._given(pod), self._told(pod)
-        return given or told if pod.demand is None or pod.demand.whole else told or given
+        return told or given if pod.shares else given or told
 
     def _given(self, pod: PodRecord) -> tuple[GpuUuid, ...]:
         return tuple(GpuUuid(uuid) for uuid in self._allocations.get(pod.key, ()))
@@ -215,7 +216,7 @@ class _Look:
         """What KAI says of a pod's devices against what its claims and the kubelet gave it."""
         given = self._given(pod)
         if told and not set(given) <= set(told):
-            holds = "the latter holds" if pod.demand is not None and pod.demand.whole else "both count"
+            holds = "both count" if pod.shares else "the latter holds"
             what = f"Its annotation or label names {', '.join(told)}, and it was given {', '.join(given)}: {holds}."
             self._trouble(pod, Trouble("GpuDevicesWrong", what))
 
