@@ -99,8 +99,8 @@ def _cgroups(system: Path) -> list[tuple[Path, tuple[str, str, str]]]:
     They are looked up once: a process that somebody moves into another cgroup keeps these.
     """
     entries: list[str] = []
-    with _if_it_is_there():
-        entries = (system / "proc/self/cgroup").read_text("utf-8").splitlines()
+    with _if_it_is_there(), (system / "proc/self/cgroup").open("rb") as lines:
+        entries = [os.fsdecode(line.removesuffix(b"\n")) for line in lines]
     found = []
     for entry in entries:
         _, controllers, path = entry.split(":", 2)
@@ -126,9 +126,9 @@ def _left_in(folder: Path, names: tuple[str, str, str]) -> int | None:
 
 
 def _field(file: Path, name: str) -> int:
-    with _if_it_is_there(), file.open(encoding="ascii") as lines:
+    with _if_it_is_there(), file.open("rb") as lines:  # a process may call itself what it likes
         for line in lines:
-            if line.startswith(name):
+            if line.startswith(name.encode()):
                 return int(line.split()[1])
     return 0
 

@@ -14,12 +14,13 @@ class SharedMemory:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
-        for line in _MAPS.read_text("utf-8", "replace").splitlines():
-            addresses, permissions, _ = line.split(maxsplit=2)
-            if permissions.endswith("s"):
-                start, _, end = addresses.partition("-")
-                self._starts.append(int(start, 16))
-                self._ends.append(int(end, 16))
+        with _MAPS.open("rb") as lines:  # names of files may hold anything but a line feed
+            for line in lines:
+                addresses, permissions, _ = line.split(maxsplit=2)
+                if permissions.endswith(b"s"):
+                    start, _, end = addresses.partition(b"-")
+                    self._starts.append(int(start, 16))
+                    self._ends.append(int(end, 16))
 
     def holds(self, start: int, size_bytes: int) -> bool:
         """Whether some of these addresses are shared."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from nls_jupyter.saved_state.room import machine_left_bytes
@@ -33,14 +34,18 @@ def own_bytes(pid: int, proc: Path = Path("/proc")) -> int:
 
 def _fields(file: Path) -> dict[str, int]:
     """Lines such as `MemAvailable:  123 kB`, in bytes."""
-    lines = (line.split() for line in file.read_text("ascii", errors="replace").splitlines())
-    return {words[0].rstrip(":"): int(words[1]) << 10 for words in lines if words[2:] == ["kB"]}
+    # A line feed alone ends a line, and a process may call itself what it likes.
+    lines = (line.split() for line in file.read_bytes().split(b"\n"))
+    in_kib = (words for words in lines if words[2:] == [b"kB"] and words[1].isdigit())
+    return {words[0].decode().rstrip(":"): int(words[1]) << 10 for words in in_kib}
 
 
 def _left_in_cgroups(proc: Path, cgroups: Path) -> list[tuple[int, int]]:
     found = []
-    for line in (proc / "self" / "cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
+    with (proc / "self" / "cgroup").open("rb") as lines:
+        entries = [os.fsdecode(line.removesuffix(b"\n")) for line in lines]
+    for entry in entries:
+        _, controllers, path = entry.split(":", 2)
         if controllers == "":
             found += _left_up_to(cgroups, path, "memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nls_scheduler.core.model.policy import Policy
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s
 from one_node import NAME, NOTEBOOKS, PATIENCE_S, OneNode, pod
 from volumes import lasting_story
 from waiting import wait_until
@@ -36,8 +36,8 @@ def test_gpu_variables_outlive_a_drain_on_the_volumes_of_their_notebooks(node: O
     (borrower,) = (w["id"] for w in node.status()["workloads"] if w["current"] != w["home"])
     before = len(node.history())
     # Both are idle for long enough then, whose cell was the last one, too: the daemon hears of its end a moment later.
-    due_at = boottime_s() + Policy().cordoned_idle_s + 1.0
-    wait_until(lambda: boottime_s() > due_at, PATIENCE_S)
+    due_at = awake_s() + Policy().cordoned_idle_s + 1.0
+    wait_until(lambda: awake_s() > due_at, PATIENCE_S)
     node.kubectl("cordon", NAME)
     wait_until(lambda: {w["phase"] for w in node.status()["workloads"]} == {"suspended"}, PATIENCE_S)
     left = [entry for entry in node.history()[before:] if entry["event"] == "suspended"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -137,6 +138,22 @@ def test_a_client_starts_this_users_daemon_only_at_the_default_path(tmp_path: Pa
         pid = _daemon_pid(tmp_path)
         os.kill(pid, signal.SIGTERM)
         wait_until(lambda: not (tmp_path / "nls" / "nls.sock").exists())
+
+
+def test_a_client_that_is_stopped_while_it_starts_a_daemon_holds_nobody_up_for_longer_than_they_wait(
+    tmp_path: Path,
+) -> None:
+    if locate.SYSTEM_SOCKET.exists():
+        pytest.skip("this machine has a system daemon")
+    (tmp_path / "nls").mkdir(mode=0o700)
+    with (tmp_path / "nls" / "start.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = subprocess.run(
+            [*NLS, "run", "--max-wait", "3s", "--", "true"],
+            env=nls_environment(XDG_RUNTIME_DIR=str(tmp_path)), capture_output=True, text=True, check=False, timeout=25,
+        )  # fmt: skip
+    assert done.returncode == 124
+    assert f"process {os.getpid()} starts the daemon at {tmp_path / 'nls' / 'nls.sock'}; waiting for it" in done.stderr
 
 
 def _daemon_pid(runtime: Path) -> int:

@@ -24,7 +24,7 @@ from nls_scheduler.kubernetes_driver.api import KubernetesApi
 from nls_scheduler.kubernetes_driver.driver import ClusterSettings, KubernetesCluster
 from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
 from nls_scheduler.kubernetes_driver.reflector import Pace
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s, boottime_s
 from nls_scheduler.views.metrics import Metrics
 from objects import (
     BIND_REQUESTS,
@@ -79,7 +79,7 @@ class NodeOfTests:
 
     def submit(self, tenant: str, request_gib: int, *home: GpuUuid) -> None:
         spec = WorkloadSpec(tenant, Kind.NOTEBOOK, 1000, request_gib * GIB, 16 * GIB, tenant=tenant)
-        self.apply_or_tell(ev.WorkloadSubmitted(boottime_s(), WorkloadId(tenant), spec, given_home=home))
+        self.apply_or_tell(ev.WorkloadSubmitted(awake_s(), WorkloadId(tenant), spec, given_home=home))
 
     def owners(self) -> dict[str, tuple[str, ...]]:
         return {owner.id: owner.gpus for owner in self.state.claims.owners}
@@ -177,7 +177,7 @@ def test_until_the_first_list_nobody_s_gpus_are_kept_back_and_its_age_is_told(tm
         server.faults.refused = {}
         await until(lambda: host.owners() == {} and cluster.not_ready is None)
 
-    run(tmp_path, story, before=fail, recovered_at=boottime_s() - 60.2)
+    run(tmp_path, story, before=fail, recovered_at=awake_s() - 60.2)
 
 
 def test_an_over_full_home_is_told_once_in_the_log_and_to_the_pod_that_waits(
@@ -196,7 +196,7 @@ def test_an_over_full_home_is_told_once_in_the_log_and_to_the_pod_that_waits(
         host.submit(first["uid"], 12, ZERO)
         host.submit(last["uid"], 12, ZERO)
         for _ in range(3):
-            host.apply_or_tell(ev.TimerFired(boottime_s()))
+            host.apply_or_tell(ev.TimerFired(awake_s()))
         await until(lambda: cluster._events.written == 1)
         assert await do(lambda: waits(server)) == 1
         (event,) = [e for e in await do(lambda: server.created) if e["reason"] == "GpuHomeOvercommitted"]
@@ -292,7 +292,7 @@ def test_a_frozen_server_is_noticed_within_15_s() -> None:
 def test_a_node_without_a_driver_is_not_ready(tmp_path: Path) -> None:
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
         await until(lambda: cluster.not_ready is None)
-        host.apply_or_tell(ev.GpusDiscovered(boottime_s(), ()))
+        host.apply_or_tell(ev.GpusDiscovered(awake_s(), ()))
         assert "sees no GPU" in str(cluster.not_ready)
 
     run(tmp_path, story)

@@ -11,7 +11,7 @@ import pytest
 
 from cluster_bench import ClusterBench
 from fake_api_server import FakeApiServer
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s
 from objects import BIND_REQUESTS, NODES, PODS, node, pod, shared_pod
 from waiting import wait_until
 
@@ -102,7 +102,7 @@ def test_a_cordoned_node_is_vacated_in_an_order_and_their_next_cells_bring_noteb
     borrower = next(b for b in story.books.values() if b.entry(phase="running")["current"] != [story.cluster.gpus[0]])
     last = history(story)[-1]
     before, due_at = last["sequence"], last["at"] + CORDONED_IDLE_S
-    wait_until(lambda: boottime_s() > due_at)  # both are idle for long enough, whoever came last
+    wait_until(lambda: awake_s() > due_at)  # both are idle for long enough, whoever came last
     story.cluster.api.put(NODES, node({"nvidia.com/gpu.memory": "16384"}, cordoned=True))
     for book in story.books.values():
         book.entry(phase="suspended")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -139,15 +140,16 @@ def test_an_older_driver_is_asked_once_and_then_left_alone(places):
     [
         ("0::/user.slice/session\n", "user.slice/session"),
         ("12:memory:/m\n0::/pod\n", "pod"),
+        ("12:memory:/\x0b0::/pod\n0::/\udcff\x0cx\n", "\udcff\x0cx"),
         ("0::/../../pod\n", None),
         ("4:memory:/m\n", None),
         ("0::/gone\n", None),
     ],
 )
 def test_a_cgroup_is_found_where_it_can_be_seen(tmp_path, monkeypatch, text, found):
-    for there in ("user.slice/session", "pod"):
+    for there in ("user.slice/session", "pod", "\udcff\x0cx"):
         (tmp_path / there).mkdir(parents=True)
         (tmp_path / there / "cgroup.controllers").touch()
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
-    monkeypatch.setattr(Path, "read_text", lambda path, **_: text)
+    monkeypatch.setattr(Path, "read_bytes", lambda path: os.fsencode(text))
     assert cgroups.cgroup_of(1) == (None if found is None else tmp_path / found)

@@ -91,3 +91,23 @@ def test_a_folder_that_others_had_locked_is_locked_once_they_are_gone(tmp_path: 
         os.close(others)
         owned.keep()
         assert locked_by(tmp_path) == Holder(os.getpid(), stopped=False)
+
+
+NAMED = """
+import ctypes, fcntl, os, sys
+ctypes.CDLL(None).prctl(15, bytes.fromhex(sys.argv[2]))
+fcntl.flock(os.open(sys.argv[1], os.O_RDONLY), fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize(
+    "name", [b"a\x0bb", b"a\x0cState:\tT", b"\x1cUid:\tme", "a\u2028b".encode(), b"a\rb", b"a\nb:\t"]
+)
+def test_what_a_process_calls_itself_says_nothing_of_it(name: bytes, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", NAMED, str(tmp_path), name.hex()]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        assert locked_by(tmp_path) == Holder(process.pid, stopped=False)

@@ -57,6 +57,19 @@ def test_this_process_has_memory_of_its_own() -> None:
         own_bytes(2**22 + 1)
 
 
+@pytest.mark.parametrize("name", ["x kB", "\x0bx y kB", "\x0cRssShmem: 9 kB", "\rx y kB"])
+def test_what_a_process_calls_itself_is_no_memory_of_it(name: str, tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "status").write_bytes(f"Name:\t{name}\nRssAnon:\t3 kB\n".encode())
+    assert own_bytes(7, tmp_path) == 3 << 10
+
+
+@pytest.mark.parametrize("name", ["m\x0be", "m\u2028e", "m\re"])
+def test_a_cgroup_may_have_any_name(name: str, tmp_path: Path) -> None:
+    place = machine(tmp_path, f"0::/{name}\n", (name, str(2 * GIB), str(GIB), 0))
+    assert left_bytes(*place) == GIB
+
+
 @pytest.mark.parametrize(
     ("memory", "left", "budget"),
     [("0.05", 20 * GIB, GIB), ("2GiB", 20 * GIB, 2 * GIB), ("0", 20 * GIB, 0), ("0.05", GIB - 1, 0)],

@@ -46,5 +46,13 @@ def test_a_process_of_a_neighbouring_namespace_with_the_same_number_is_not_ours(
     assert HostPids(proc).local(9001) is None
 
 
+@pytest.mark.parametrize("name", ["\x0bNSpid: 1 7", "\rNSpid: x", "\u2028NSpid:\t"])
+def test_what_a_process_calls_itself_is_no_number_of_it(name: str, tmp_path: Path) -> None:
+    proc = host_proc(tmp_path, [9000, ME], {9001: [9001, ME]})
+    status = proc / "9001" / "status"
+    status.write_bytes(status.read_bytes().replace(b"x", name.encode(), 1))
+    assert HostPids(proc).local(9001) == ME
+
+
 def test_the_namespace_is_known() -> None:
     assert in_first_namespace() == (str(Path("/proc/self/ns/pid").readlink()) == "pid:[4026531836]")

@@ -134,6 +134,16 @@ DAY_S = 86400
 A_YEAR_S = 366 * DAY_S
 
 
+def test_a_damaged_copy_that_is_said_to_be_kept_is_whatever_the_clock_says(path, monkeypatch):
+    damaged_again_and_again(path, 3, monkeypatch)
+    monkeypatch.setattr("time.strftime", lambda _: "20260313T092654")  # set back by a day
+    Journal(path).close()
+    path.write_bytes(b"not a journal")
+    with closing(Journal(path)) as journal:
+        assert str(journal.set_aside) in journal.begun_anew
+        assert journal.set_aside.exists()
+
+
 @pytest.fixture
 def clock(monkeypatch):
     """How far the wall clock is set wrong: in a daemon's life, and from its beginning."""

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import os
 import socket
-from contextlib import ExitStack, suppress
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from jupyter_core import paths
@@ -12,6 +15,9 @@ from nls_scheduler import doctor
 from nls_scheduler.cli import up
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +96,57 @@ def test_none_is_started_beside_a_system_daemon_that_is_to_come_back(tmp_path: P
     assert not (tmp_path / "nls").exists()
     with listen(tmp_path / "nls" / "nls.sock"):
         assert locate.find_or_start() == tmp_path / "nls" / "nls.sock"
+
+
+HOLDS = """
+import fcntl, os, signal, sys
+fcntl.flock(os.open(sys.argv[1], os.O_RDWR | os.O_CREAT), fcntl.LOCK_EX)
+print("locked", flush=True)
+if sys.argv[2] == "stopped":
+    os.kill(os.getpid(), signal.SIGSTOP)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def starts_one(folder: Path, how: str) -> Iterator[int]:
+    """Another client that starts this user's daemon; its pid."""
+    folder.mkdir(mode=0o700)
+    command = [sys.executable, "-c", HOLDS, str(folder / "start.lock"), how]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"locked\n"
+        if how == "stopped":
+            os.waitpid(process.pid, os.WUNTRACED)
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("how", "told"), [("runs", ""), ("stopped", " and is stopped, and `kill -CONT {0}` has it go on")]
+)
+def test_nobody_is_held_up_by_who_starts_a_daemon_and_reads_who_that_is(
+    how: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locate, "OTHERS_START_S", 0.0)
+    path = tmp_path / "nls" / "nls.sock"
+    with starts_one(path.parent, how) as pid:
+        with pytest.raises(DaemonUnreachable) as away:
+            locate.find_or_start()
+        awaited = f"process {pid} starts the daemon at {path}{told.format(pid)}"
+        assert (away.value.may_come, away.value.awaited) == (True, awaited)
+        assert str(away.value) == f"No daemon answers yet: {awaited}."
+
+
+def test_a_daemon_is_used_as_soon_as_it_answers_whoever_still_starts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "nls" / "nls.sock"
+    with ExitStack() as there, starts_one(path.parent, "stopped"):
+        monkeypatch.setattr(locate.time, "sleep", lambda _: there.enter_context(listen(path)))
+        assert locate.find_or_start() == path
 
 
 def test_a_daemon_for_which_too_many_wait_is_there(tmp_path: Path) -> None:

@@ -34,6 +34,22 @@ def test_what_may_come_is_asked_for_until_it_comes_and_told_of_once() -> None:
     assert waits.sentence is None
 
 
+def test_what_else_is_waited_for_is_told_as_well() -> None:
+    told: list[str] = []
+    awaited = ["", "somebody sleeps", "somebody sleeps"]
+
+    async def ask() -> str:
+        if awaited:
+            raise DaemonUnreachable("away", may_come=True, awaited=awaited.pop(0))
+        return "here"
+
+    assert asyncio.run(Patience(told.append).until_answered(ask)) == "here"
+    assert told == [
+        "the node's daemon does not answer; waiting for it, for 30 s at most",
+        "somebody sleeps; waiting for it, for 30 s at most",
+    ]
+
+
 @pytest.mark.parametrize(("may_come", "waits"), [(False, False), (True, True)])
 def test_what_does_not_come_is_said_at_once_or_in_the_end(*, may_come: bool, waits: bool) -> None:
     told: list[str] = []

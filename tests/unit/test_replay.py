@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from journals import Recording, dull_steps
+from nls_scheduler.bundle.contents import Parts
 from nls_scheduler.cli import exit_codes, main
+from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.simulator import SimulatedNode
 from nls_scheduler.core.step import step
 from nls_scheduler.daemon import journal as journal_module
@@ -106,6 +108,30 @@ def test_of_one_that_was_never_there_that_is_said(path, capsys, name):
 def test_a_path_that_nobody_can_look_up_is_told_in_one_sentence(capsys):
     assert main(["replay", "x" * 300]) == exit_codes.USAGE
     assert capsys.readouterr().err.endswith("cannot be read as a journal: File name too long.\n")
+
+
+@pytest.mark.parametrize(
+    "set_back", [(120, 125), (95, 150), (60, 199)], ids=["a moment", "across snapshots", "till the end"]
+)
+def test_where_the_clock_was_set_back_all_is_shown_from_the_first_step_since_then(path, capsys, set_back):
+    first, last = set_back
+    change(path, f"UPDATE events SET wall = wall - 86400 WHERE sequence BETWEEN {first} AND {last}")
+    change(path, f"UPDATE snapshots SET wall = wall - 86400 WHERE sequence BETWEEN {first} AND {last}")
+    since_then = shown_times(replayed(capsys, path)[0])[50:]
+    some, told = replayed(capsys, path, "--since", since_then[0])
+    assert shown_times(some) == since_then
+    assert told == f"{len(since_then)} steps, all decided as they were then."
+
+
+@pytest.mark.parametrize("set_back", [(1, 190), (150, 999), (190, 195)], ids=["the first", "the last", "a moment"])
+def test_a_bundle_has_no_hole_where_the_clock_was_set_back(path, set_back):
+    change(path, f"UPDATE events SET wall = wall - 86400 WHERE sequence BETWEEN {set_back[0]} AND {set_back[1]}")
+    walls = [wall for *_, wall in read_steps(path)]
+    snapshot, *others = steps = Parts(path.with_name("nls.sock"), None, {}, ())._steps()
+    assert isinstance(snapshot[0], NodeState)
+    assert [wall for *_, wall in steps] == walls[-len(steps) :]
+    assert all(commands is not None for *_, commands, _ in others)
+    assert walls[-1] - 3600 <= max(wall for *_, wall in steps[:21])
 
 
 def test_what_is_no_time_is_refused_with_an_example(path, capsys):

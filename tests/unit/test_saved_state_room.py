@@ -6,6 +6,8 @@ import contextlib
 import errno
 import os
 import resource
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -89,6 +91,11 @@ class TestMachine:
     def test_a_container_whose_path_is_the_hosts_finds_its_limit_at_the_mount(self, tmp_path):
         files = {"memory_DOT_max": "3000", "memory_DOT_current": "1000"}
         assert memory_left_bytes(self.system(tmp_path, "0::/../../kubepods/pod1\n", **files)) == 2000
+
+    @pytest.mark.parametrize("name", ["m\x0be", "m\u2028e", "m\re"])
+    def test_a_cgroup_may_have_any_name(self, tmp_path, name):
+        files = {f"{name}__memory_DOT_max": "3000", f"{name}__memory_DOT_current": "1000"}
+        assert memory_left_bytes(self.system(tmp_path, f"0::/{name}\n", **files)) == 2000
 
     def test_more_in_use_than_allowed_leaves_nothing(self, tmp_path):
         files = {"memory_DOT_max": "3000", "memory_DOT_current": "4000"}
@@ -509,3 +516,23 @@ def test_what_cannot_be_adopted_whole_leaves_nothing_open() -> None:
         arena.Arena.adopt([there, 1 << 20], MachineRoom())
     assert sorted(Path("/proc/self/fd").iterdir()) == before
     os.close(there)
+
+
+NAMED = """
+import ctypes, mmap, os, sys, tempfile
+from nls_jupyter.saved_state.room import resident_bytes
+from nls_jupyter.saved_state.shared_memory import SharedMemory
+name = bytes.fromhex(sys.argv[1])
+ctypes.CDLL(None).prctl(15, name)
+with tempfile.NamedTemporaryFile(prefix=os.fsdecode(name).replace("/", "")) as file:
+    file.truncate(4096)
+    mapped = mmap.mmap(file.fileno(), 4096)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+    print(resident_bytes() > 1 << 20, SharedMemory().holds(address, 1))
+"""
+
+
+@pytest.mark.parametrize("name", [b"a\x0bb", b"\rRssAnon: x", b"a\x1cb", "ä\u2028b".encode(), b"\xff"])
+def test_what_a_process_and_its_files_are_called_says_nothing_of_its_memory(name):
+    done = subprocess.run([sys.executable, "-c", NAMED, name.hex()], capture_output=True, text=True, check=True)
+    assert done.stdout == "True True\n"

@@ -23,19 +23,19 @@ from nls_scheduler.bundle.masking import Mask
 from nls_scheduler.core.model.codec import decode, encode
 from nls_scheduler.daemon import journal_tables as tables
 from nls_scheduler.daemon.config import SECTION, ConfigError, NlsScheduler, read_files
-from nls_scheduler.daemon.journal_steps import last_snapshot_at, last_step_at, read_steps
+from nls_scheduler.daemon.journal_steps import last_step_at, read_steps
 from nls_scheduler.daemon.journal_tables import JournalError
 from nls_scheduler.daemon.state_folder import JOURNAL_NAME
 from nls_scheduler.wire import locate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.events import Event
     from nls_scheduler.core.model.state import NodeState
 
-    Step = tuple[NodeState | None, Event, tuple[Command, ...], float]
+    Step = tuple[NodeState | None, Event, tuple[Command, ...] | None, float]
 
 EXCERPT_S: Final = 3600.0
 LOG_BYTES: Final = 200_000
@@ -119,10 +119,10 @@ class Parts:
         return about
 
     def _steps(self) -> list[Step]:
-        """From the first snapshot of the last hour on, or else from the last that there is."""
+        """From the last snapshot before the last hour on."""
         path = self.state_dir / JOURNAL_NAME
         try:
-            return _whole(read_steps(path, min(last_step_at(path) - EXCERPT_S, last_snapshot_at(path))))
+            return list(read_steps(path, last_step_at(path) - EXCERPT_S, whole=True))
         except (JournalError, OSError) as error:
             self.told.append(self.mask.text(f"no {JOURNAL_NAME}: {error}"))
             return []
@@ -187,15 +187,6 @@ def versions() -> dict[str, Any]:
         "system": {"kernel": platform.release(), "machine": platform.machine(), "libc": " ".join(platform.libc_ver())},
         "packages": dict(sorted(packages.items())),
     }
-
-
-def _whole(steps: Iterable[tuple[Any, Any, Any, float]]) -> list[Step]:
-    """From the first snapshot on after which every step's commands are known."""
-    kept: list[Step] = []
-    for snapshot, event, commands, wall in steps:
-        if commands is not None and (kept or snapshot is not None):
-            kept.append((snapshot, event, commands, wall))
-    return kept
 
 
 def _names_of_this_machine() -> set[str]:

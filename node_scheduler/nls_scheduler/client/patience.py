@@ -25,7 +25,10 @@ class Patience:
     """
 
     def __init__(self, tell: Callable[[str], None], within_s: float = WITHIN_S) -> None:
-        """`tell` is called in the loop with one sentence at the begin of each wait, of `within_s` at most."""
+        """`tell` is called in the loop with what is waited for, one sentence, and again with another one.
+
+        Each wait is of `within_s` at most.
+        """
         self._tell = tell
         self._within_s = within_s
         self.sentence: str | None = None
@@ -33,7 +36,7 @@ class Patience:
     async def until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What `ask` returns, once it does. Raises what it raises, DaemonUnreachable when it is too late."""
         loop = asyncio.get_running_loop()
-        began, pause_s, told = loop.time(), FIRST_PAUSE_S, False
+        began, pause_s = loop.time(), FIRST_PAUSE_S
         try:
             while True:
                 try:
@@ -41,10 +44,10 @@ class Patience:
                 except DaemonUnreachable as away:
                     if not away.may_come or loop.time() - began > self._within_s:
                         raise
-                self.sentence = f"the node's daemon does not answer; waiting for it, for {self._within_s:g} s at most"
-                if not told:
-                    told = True
-                    self._tell(self.sentence)
+                    sentence = f"{away.awaited}; waiting for it, for {self._within_s:g} s at most"
+                if sentence != self.sentence:
+                    self.sentence = sentence
+                    self._tell(sentence)
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads clients, no secret
                 pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
         finally:

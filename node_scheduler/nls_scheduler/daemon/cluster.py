@@ -19,7 +19,7 @@ class Host(Protocol):
     """What a cluster needs of the daemon.
 
     Attributes:
-        recovered_at: when the daemon before this one was heard of last, CLOCK_BOOTTIME; `None`: it left nothing.
+        recovered_at: when the daemon before this one was heard of last, by `awake_s`; `None`: it left nothing.
     """
 
     state: NodeState

@@ -31,7 +31,7 @@ from nls_scheduler.processes.proc import (
 )
 from nls_scheduler.requests import adoption, growing, joining, migration, pool_config, queue_config, submission
 from nls_scheduler.requests.queue_access import check_growth, check_limits
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s
 from nls_scheduler.views.explain import explain
 from nls_scheduler.views.kept import KeptEntries
 from nls_scheduler.views.sentences import Names, sentence
@@ -119,7 +119,7 @@ class Daemon(Loop):
         message = message or self.refused_configuration or (None if self._cluster is None else self._cluster.trouble)
         message = message or pool_config.complaint(self.state.policy.pools, self.state.gpus.values())
         message = message or queue_config.complaint(self.state.policy, self.state.gpus.values())
-        now, viewer = boottime_s(), self.viewer(peer)
+        now, viewer = awake_s(), self.viewer(peer)
         entries = self._entries.of(self.state, now, viewer)
         view = node_view(self.state, now, viewer, simulated=self._simulated, message=message, entries=entries)
         for entry in view["workloads"]:
@@ -130,12 +130,12 @@ class Daemon(Loop):
     def view(self, workload_id: WorkloadId, peer: Peer) -> dict[str, Any]:
         """One workload's entry of the status for `peer`. Raises Problem when there is none."""
         workload, names = self._known(workload_id), Names.of(self.state, self.viewer(peer))
-        return workload_view(self.state, workload, boottime_s(), names)
+        return workload_view(self.state, workload, awake_s(), names)
 
     def explanation(self, workload_id: WorkloadId, peer: Peer) -> dict[str, Any]:
         """Why a workload is where it is, and what it waits for. Raises Problem."""
         self._own(workload_id, peer)
-        return explain(self.state, workload_id, boottime_s(), self.viewer(peer))
+        return explain(self.state, workload_id, awake_s(), self.viewer(peer))
 
     def submit(self, body: Mapping[str, Any], peer: Peer) -> WorkloadId:
         """Take a new workload in; it is `peer`'s to look after. Raises Problem."""
@@ -152,11 +152,11 @@ class Daemon(Loop):
         check_limits(self.state, spec)
         submission.check_context(spec, self._context_memory_bytes)
         self._bounds.check_workloads(self._count(peer))
-        self._turnstile.submit(peer.user, self._bounds, boottime_s())
+        self._turnstile.submit(peer.user, self._bounds, awake_s())
         workload_id = WorkloadId(secrets.token_hex(6))
         self._take_lease(workload_id, peer)
         try:
-            self.apply(events.WorkloadSubmitted(boottime_s(), workload_id, spec, self._context_memory_bytes, home))
+            self.apply(events.WorkloadSubmitted(awake_s(), workload_id, spec, self._context_memory_bytes, home))
         except Problem:
             self._drop_lease(workload_id)
             raise
@@ -196,7 +196,7 @@ class Daemon(Loop):
         if only:
             self._end_ghosts(peer)
         self._bounds.check_adopted(self._count(peer))
-        event = claimed.event(boottime_s(), workload_id, self._context_memory_bytes, uses)
+        event = claimed.event(awake_s(), workload_id, self._context_memory_bytes, uses)
         adoption.check_room(self.state, step(self.state, event)[0], workload_id, self.viewer(peer))
         self._take_lease(workload_id, peer)
         self.apply(event)
@@ -233,7 +233,7 @@ class Daemon(Loop):
         if body.keys() != {"keep_s"}:
             self._respecify(workload, body, peer)
         if keep_s is not None:
-            at = boottime_s()
+            at = awake_s()
             self.apply(events.KeepRequested(at, workload_id, at + keep_s if keep_s else None))
 
     def _allotted(
@@ -258,8 +258,8 @@ class Daemon(Loop):
         if spec.limit_bytes != workload.spec.limit_bytes:
             submission.check_context(spec, self._context_memory_bytes)
         if home is not None and home != workload.given_home:
-            self.apply(events.HomeAssigned(boottime_s(), workload.id, home))
-        event = events.WorkloadRespecified(boottime_s(), workload.id, spec)
+            self.apply(events.HomeAssigned(awake_s(), workload.id, home))
+        event = events.WorkloadRespecified(awake_s(), workload.id, spec)
         growing.check(self.state, step(self.state, event)[0], workload.id)
         self.apply(event)
 
@@ -267,7 +267,7 @@ class Daemon(Loop):
         """End a workload; only its own user says why. Raises Problem."""
         workload = self._own(workload_id, peer)
         told = (peer.owns(workload) and why) or f"released by {peer.role(workload)}"
-        self.apply(events.WorkloadReleased(boottime_s(), workload_id, told))
+        self.apply(events.WorkloadReleased(awake_s(), workload_id, told))
 
     def suspend(self, workload_id: WorkloadId, peer: Peer) -> None:
         """Take a notebook off its Gpu until its next cell, if none waits already. Raises Problem."""
@@ -281,18 +281,18 @@ class Daemon(Loop):
         if workload.cell_waits:
             detail = "A cell of it waits for the GPU, and brings it back: interrupt the cell, or wait for its end."
             raise Problem(409, "Not possible", detail)
-        self.apply(events.SuspendRequested(boottime_s(), workload_id, f"suspended by {peer.role(workload)}"))
+        self.apply(events.SuspendRequested(awake_s(), workload_id, f"suspended by {peer.role(workload)}"))
 
     def resume(self, workload_id: WorkloadId, peer: Peer) -> None:
         """Bring a notebook back, or give a failed workload another try. Raises Problem."""
         self._own(workload_id, peer)
-        self.apply(events.ResumeRequested(boottime_s(), workload_id))
+        self.apply(events.ResumeRequested(awake_s(), workload_id))
 
     def migrate(self, workload_id: WorkloadId, body: Mapping[str, Any], peer: Peer) -> None:
         """Move a workload to the Gpu that `body` names, now or at the end of its cell. Raises Problem."""
         workload = self._own(workload_id, peer)
         gpu = migration.wanted(body, workload, self.state)
-        event = events.MigrateRequested(boottime_s(), workload_id, gpu)
+        event = events.MigrateRequested(awake_s(), workload_id, gpu)
         migration.check(step(self.state, event)[0], workload, gpu, self.viewer(peer))
         self.apply(event)
 
@@ -332,7 +332,7 @@ class Daemon(Loop):
 
     def reconfigure(self, settings: DaemonSettings) -> None:
         """Other numbers from now on. Raises Problem when they cannot be applied: the old ones stay."""
-        self.apply(events.PolicyChanged(boottime_s(), settings.policy))
+        self.apply(events.PolicyChanged(awake_s(), settings.policy))
         self._defaults, self._poller.rates, self.access = settings.defaults, settings.rates, settings.access
         self._bounds = settings.bounds
         self.refused_configuration = None
@@ -356,7 +356,7 @@ class Daemon(Loop):
         self._take_lease(workload.id, session.peer)
         if session.only:
             self._end_ghosts(session.peer)
-        session.show(self.view(workload.id, session.peer), boottime_s())
+        session.show(self.view(workload.id, session.peer), awake_s())
         order = outstanding(self.state, workload)
         if order is not None and not isinstance(order, EndProcess):
             session.order(order)
@@ -366,17 +366,17 @@ class Daemon(Loop):
         process = peer.process
         for other in tuple(self.state.workloads) if process is not None else ():
             if other not in self._connected and self._leases.holder(other) == process:
-                self.apply(events.SupervisorLost(boottime_s(), other, "its notebook has another place on the GPU"))
+                self.apply(events.SupervisorLost(awake_s(), other, "its notebook has another place on the GPU"))
 
     def detach(self, session: Session) -> None:
         """Its connection is gone, which proves nothing about the process. Idempotent."""
         if self._connected.remove(session):
-            self.active_at = boottime_s()
+            self.active_at = awake_s()
 
     def hear(self, session: Session, text: str | bytes) -> None:
         """One message of a supervisor; a malformed one is answered and changes nothing."""
         try:
-            event: events.Event = parse_event(text, session.workload, boottime_s())
+            event: events.Event = parse_event(text, session.workload, awake_s())
             if self._cluster is not None:
                 event = self._cluster.localised(event, session.peer)
             named = event.process if isinstance(event, events.ProcessStarted | events.WorkloadReported) else None
@@ -395,7 +395,7 @@ class Daemon(Loop):
             except Exception as error:
                 log.exception("no environment for %r", command)
                 reason = f"the GPU driver failed: {error}"
-                at, workload_id = boottime_s(), command.workload
+                at, workload_id = awake_s(), command.workload
                 self.apply_or_tell(events.StartFailed(at, workload_id, command.command_id, reason))
                 return None
             environment = {**environment, WORKLOAD_VARIABLE: command.workload}

@@ -73,7 +73,7 @@ class JournalFiles:
             self._path.unlink(missing_ok=True)
         for extra in _EXTRAS:
             self._path.with_name(self._path.name + extra).unlink(missing_ok=True)
-        drop_damaged_copies(self._path, size_bytes)
+        drop_damaged_copies(self._path, size_bytes, aside)
         return aside if stat.S_ISREG(mode) else None
 
     def _look(self, extra: str) -> tuple[int, int, int] | None:

@@ -103,9 +103,13 @@ def used_bytes(database: sqlite3.Connection) -> int:
     return int((pages - free) * size)
 
 
-def drop_damaged_copies(journal: Path, size_bytes: int) -> None:
-    """Of the copies that were set aside the newest few stay, the newest whatever its size."""
-    copies = sorted(journal.parent.glob(f"{journal.name}.damaged-*"), reverse=True)
+def drop_damaged_copies(journal: Path, size_bytes: int, newest: Path) -> None:
+    """Of the copies that were set aside a few stay: the `newest` whatever its size, then the last by their names.
+
+    The time in a name is that of a wall clock, which may have been set back since.
+    """
+    found = journal.parent.glob(f"{journal.name}.damaged-*")
+    copies = sorted(found, key=lambda copy: (copy == newest, copy.name), reverse=True)
     kept_bytes = 0
     for number, copy in enumerate(copies):
         with suppress(OSError):

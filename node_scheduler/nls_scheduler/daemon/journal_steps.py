@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NO_END: Final = 2**63 - 1
 _LAST_YEAR_ENDS: Final = 253_402_300_800
 """Of those that a date can name."""
-_Row: TypeAlias = tuple[float, str, str]
+_Row: TypeAlias = tuple[int, float, str, str]
 
 
 def read_steps(
@@ -30,17 +30,22 @@ def read_steps(
     since: float | None = None,
     of: str | None = None,
     told: Callable[[float], None] = lambda _part: None,
+    *,
+    whole: bool = False,
 ) -> Iterator[tuple[NodeState | None, Event, tuple[Command, ...] | None, float]]:
     """Each event with its commands and wall time, oldest first, with the snapshot it starts from.
 
-    It begins at the last snapshot before the wall time `since`; the commands of steps before that are `None`. Where
-    nothing tells of the workload `of` (a name or an id) between two snapshots, what is between them is left out.
+    With `since`, a wall time, it is about the first step that is no earlier and all after that one: the clock may have
+    been set back meanwhile. It begins at the snapshot before; the commands of steps that only lead there are `None`,
+    unless they are wanted as well (`whole`). Where nothing tells of the workload `of` (a name or an id) between two
+    snapshots, what is between them is left out.
     `told` hears now and then which part has been read: a number from 0 to 1.
 
     Raises JournalError when `path` is not a journal that this version can read. Never writes.
     """
     with _opened(path) as database:
-        parts = _parts(database, since)
+        first = 0 if since is None else _first_since(database, since)
+        parts = _parts(database, first)
         for number, (start, end) in enumerate(parts):
             if number:
                 told(number / len(parts))
@@ -53,8 +58,8 @@ def read_steps(
             if of is not None and not _tell_of(of, text, rows):
                 continue
             state = _read(text, NodeState)
-            for wall, event, commands in rows:
-                shown = since is None or wall >= since
+            for sequence, wall, event, commands in rows:
+                shown = whole or sequence >= first
                 if not 0 <= wall < _LAST_YEAR_ENDS:
                     raise ValueError(f"{wall:g} is no time of a step")
                 yield state, _read(event, Event), _read(commands, tuple) if shown else None, wall
@@ -65,13 +70,6 @@ def last_step_at(path: Path) -> float:
     """The wall time of a journal's last step, 0 if it has none. Raises JournalError."""
     with _opened(path) as database:
         return last_step_in(database) or 0.0
-
-
-def last_snapshot_at(path: Path) -> float:
-    """The wall time of a journal's last snapshot, 0 if it has none. Raises JournalError."""
-    with _opened(path) as database:
-        row = database.execute("SELECT wall FROM snapshots ORDER BY sequence DESC LIMIT 1").fetchone()
-        return float(row[0]) if row else 0.0
 
 
 @contextmanager
@@ -97,26 +95,26 @@ def _read(text: str, kind: Any) -> Any:
     return value
 
 
-def _parts(database: sqlite3.Connection, since: float | None) -> list[tuple[int, int]]:
-    """The snapshots' sequences, each with that of the next one."""
-    first = None
-    if since is not None:
-        # Before the first later one, and not the last earlier one: the wall clock may have been set back for a while.
-        later = database.execute("SELECT min(sequence) FROM snapshots WHERE wall > ?", (since,)).fetchone()[0]
-        end = _NO_END if later is None else later
-        first = database.execute("SELECT max(sequence) FROM snapshots WHERE sequence < ?", (end,)).fetchone()[0]
-    rows = database.execute("SELECT sequence FROM snapshots WHERE sequence >= ? ORDER BY sequence", (first or 0,))
+def _first_since(database: sqlite3.Connection, since: float) -> int:
+    found = database.execute("SELECT min(sequence) FROM events WHERE wall >= ?", (since,)).fetchone()[0]
+    return _NO_END if found is None else int(found)
+
+
+def _parts(database: sqlite3.Connection, first: int) -> list[tuple[int, int]]:
+    """The sequences of the last snapshot before the step `first` and of those after it, each with that of the next."""
+    start = database.execute("SELECT max(sequence) FROM snapshots WHERE sequence < ?", (first,)).fetchone()[0]
+    rows = database.execute("SELECT sequence FROM snapshots WHERE sequence >= ? ORDER BY sequence", (start or 0,))
     starts = [row[0] for row in rows]
     return list(zip(starts, [*starts[1:], _NO_END], strict=True)) if starts else []
 
 
 def _rows(database: sqlite3.Connection, start: int, end: int) -> list[_Row]:
-    query = "SELECT wall, event, commands FROM events WHERE sequence > ? AND sequence <= ? ORDER BY sequence"
+    query = "SELECT sequence, wall, event, commands FROM events WHERE sequence > ? AND sequence <= ? ORDER BY sequence"
     rows = database.execute(query, (start, end))
-    return [(wall, unpack(event), unpack(commands)) for wall, event, commands in rows]
+    return [(sequence, wall, unpack(event), unpack(commands)) for sequence, wall, event, commands in rows]
 
 
 def _tell_of(name: str, snapshot: str, rows: list[_Row]) -> bool:
     """Whether a workload can be there: it was at the beginning, or an event has brought it."""
     written = json.dumps(name)[1:-1]
-    return written in snapshot or any(written in event for _, event, _ in rows)
+    return written in snapshot or any(written in event for _, _, event, _ in rows)

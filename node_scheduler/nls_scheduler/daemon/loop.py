@@ -22,7 +22,7 @@ from nls_scheduler.daemon.state_folder import KEY_NAME
 from nls_scheduler.daemon.watch import Watch
 from nls_scheduler.processes.proc import workloads_on
 from nls_scheduler.requests import adoption
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s, go_on_after
 from nls_scheduler.views.entries import as_record, entry_view, restored
 from nls_scheduler.views.history import History, Recorder
 from nls_scheduler.views.metrics import Metrics
@@ -63,14 +63,14 @@ class Loop:
 
     Attributes:
         active_at: when somebody last asked for something; the idle exit counts from it.
-        recovered_at: when the daemon before this one was heard of last, CLOCK_BOOTTIME; `None`: it left nothing.
+        recovered_at: when the daemon before this one was heard of last, by `awake_s`; `None`: it left nothing.
     """
 
     def __init__(self, driver: Driver, settings: DaemonSettings, journal: Journal, cluster: Cluster | None) -> None:
         """`cluster`: whose scheduler decides on homes here."""
         self.state = NodeState(policy=settings.policy)
         self.history = History()
-        self.active_at = boottime_s()
+        self.active_at = awake_s()
         self.access = settings.access
         self.metrics = Metrics(lambda: self.state)
         self.recovered_at: float | None = None
@@ -127,7 +127,7 @@ class Loop:
             self._forget(ended)
         for entry in self._recorder.entries(before, event, self.state, commands):
             self._tell(entry)
-        self._connected.show(self.state, boottime_s(), self.access)
+        self._connected.show(self.state, awake_s(), self.access)
         if self._cluster is not None:
             self._cluster.stepped()
         if isinstance(event, _WORTH_A_SAMPLE) and not self._waits_anyway(event):
@@ -170,18 +170,18 @@ class Loop:
     def _arm(self, at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        delay_s = max(0.0, at - boottime_s())
+        delay_s = max(0.0, at - awake_s())
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer, at)
 
     def _on_timer(self, at: float) -> None:
-        # The loop's clock does not count the time asleep and may round: too early is armed again, too late is fine.
-        if boottime_s() < at:
+        # The loop's clock may round: too early is armed again, too late is fine.
+        if awake_s() < at:
             self._arm(at)
         else:
-            self.apply_or_tell(events.TimerFired(boottime_s()))
+            self.apply_or_tell(events.TimerFired(awake_s()))
 
     def _forget(self, workload_id: WorkloadId) -> None:
-        self.active_at = boottime_s()
+        self.active_at = awake_s()
         self._drop_lease(workload_id)
         self._connected.end(workload_id)
 
@@ -201,13 +201,15 @@ class Loop:
         if recovered is not None and recovered.boot_id == boot:
             self.state = replace(recovered.state, policy=self.state.policy)
             self.recovered_at = recovered.state.at
+            go_on_after(recovered.state.at)
+            self.active_at = awake_s()
         self._journal.begin(
             self.state, boot, recovered.leases if recovered is not None and self.state.workloads else None
         )
         forgetful = self._journal.set_aside is not None or self._journal.trouble is not None
         if self.state.workloads or forgetful:
             log.info("recovered %d workloads", len(self.state.workloads))
-            self.apply_or_tell(events.DaemonRestarted(boottime_s(), forgetful))
+            self.apply_or_tell(events.DaemonRestarted(awake_s(), forgetful))
         if recovered is None:
             return
         for workload in tuple(self.state.workloads.values()):
@@ -224,7 +226,7 @@ class Loop:
         running = {w for w, mark in named if adoption.ID_PATTERN.fullmatch(w) and self._passports.made(mark, w)}
         if forgotten := running - self.state.workloads.keys():
             log.warning("the journal knows nothing of %s: it was lost, or its end was", ", ".join(sorted(forgotten)))
-            self.apply_or_tell(events.DaemonRestarted(boottime_s(), forgetful=True))
+            self.apply_or_tell(events.DaemonRestarted(awake_s(), forgetful=True))
 
     def _take_lease(self, workload_id: WorkloadId, peer: Peer) -> None:
         self._leases.take(workload_id, peer)

@@ -14,7 +14,7 @@ from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.reasons import said
 from nls_scheduler.daemon.attribution import Attribution, Known
 from nls_scheduler.daemon.limits import MemoryLimits
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s
 from nls_scheduler.views.sentences import Names, sentence
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Poller:
         """Why what is known of the Gpus' memory cannot be relied on now; `None` when it can."""
         if self.failing:
             return self.message
-        age_s = None if self._polled_at is None else boottime_s() - self._polled_at
+        age_s = None if self._polled_at is None else awake_s() - self._polled_at
         if age_s is None or age_s > self._interval_s() + PATIENCE_S:
             since = "yet" if age_s is None else f"for {age_s:.0f} s"
             return f"The GPU driver has not answered {since}: see `nvidia-smi` and the kernel's log."
@@ -103,9 +103,9 @@ class Poller:
     async def poll(self) -> None:
         """One sample, and a search for Gpus where it is due. A driver's failure is told in `message`, not raised."""
         async with self._polling:
-            at = boottime_s()
+            at = awake_s()
             readings = await self._readings(at)
-            self._polled_at = boottime_s()
+            self._polled_at = awake_s()
             if self.on_poll is not None:
                 self.on_poll(self._polled_at - at)
             self._apply(MemorySampled(at, readings))

@@ -10,7 +10,7 @@ from nls_scheduler.core.model.events import ProcessExited, SupervisorLost
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.processes.guardian import kill
 from nls_scheduler.processes.proc import end_all, look_up, some_left_of
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ class Reaper:
         ):
             log.warning("processes of %s (%s) do not end", workload.spec.name, workload.id)
         async with self._turn:
-            self._apply(SupervisorLost(boottime_s(), workload.id, "the process that looked after it has ended"))
+            self._apply(SupervisorLost(awake_s(), workload.id, "the process that looked after it has ended"))
             await asyncio.sleep(0)
 
     async def _some_left(self, workload: Workload, known: list[ProcessId]) -> set[WorkloadId]:
@@ -87,6 +87,6 @@ class Reaper:
         known = [] if command.process is None else [command.process]
         if await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S):
             reason = Why(Reason.ENDED_BY_DAEMON, because=(command.reason,))
-            self._apply(ProcessExited(boottime_s(), workload.id, command.process, reason))
+            self._apply(ProcessExited(awake_s(), workload.id, command.process, reason))
         else:
             log.warning("process %s of %s (%s) does not end", command.process, workload.spec.name, workload.id)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler.processes.proc import look_up
+from nls_scheduler.processes.proc import look_up, status_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,13 +48,9 @@ class HostPids:
 def namespaced_pids(directory: Path) -> list[int]:
     """The process's pids from the outermost namespace that `directory` shows to its own; none when it is gone."""
     try:
-        status = (directory / "status").read_text(encoding="ascii", errors="replace")
+        return [int(pid) for pid in status_of(directory).get("NSpid", ())]
     except OSError:
         return []
-    for line in status.splitlines():
-        if line.startswith("NSpid:"):
-            return [int(word) for word in line.split()[1:]]
-    return []
 
 
 def _start_time(directory: Path) -> int | None:

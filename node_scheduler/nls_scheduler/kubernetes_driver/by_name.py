@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from nls_scheduler.kubernetes_driver.reflector import REFUSED, Api, ApiError
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -62,7 +62,7 @@ class ByName(Generic[Record]):
 
     def want(self, keys: Collection[str], stale: Collection[str] = ()) -> None:
         """From now on these are wanted, and no others; `stale`: what is known of these, if anything, is of no use."""
-        at = boottime_s()
+        at = awake_s()
         self._answers = {key: record for key, record in self._answers.items() if key in keys}
         self._asked_at = {key: since for key, since in self._asked_at.items() if key in keys}
         for key in keys - self._answers.keys():

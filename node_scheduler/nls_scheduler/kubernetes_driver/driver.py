@@ -33,7 +33,7 @@ from nls_scheduler.kubernetes_driver.reflector import Api, Pace, Reflector
 from nls_scheduler.kubernetes_driver.tenancy import allotment
 from nls_scheduler.kubernetes_driver.vacating import ClusterMetrics, Vacating
 from nls_scheduler.kubernetes_driver.view import Sources, View, look
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s
 from nls_scheduler.wire.errors import Problem
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class KubernetesCluster:
 
     async def start(self, host: Host) -> None:
         """See `cluster.Cluster`. Raises what `connect` raises."""
-        self._host, self._started_at = host, boottime_s()
+        self._host, self._started_at = host, awake_s()
         self._kubelet = Kubelet(self._settings.kubelet_socket, self._changed)
         self._opened.push_async_callback(self._kubelet.close)
         # It is on this node and answers at once: an owner is known before the API server has said a word.
@@ -166,8 +166,8 @@ class KubernetesCluster:
         """How old that is by which the node is run until the API server answers."""
         heard_at = self._host.recovered_at
         if heard_at is None:
-            return f"This daemon has waited for it for {boottime_s() - self._started_at:.0f} s."
-        age_s = max(0.0, boottime_s() - heard_at)
+            return f"This daemon has waited for it for {awake_s() - self._started_at:.0f} s."
+        age_s = max(0.0, awake_s() - heard_at)
         return f"What the daemon before this one knew {age_s:.0f} s ago stays, and no further GPU is lent."
 
     @property
@@ -218,7 +218,7 @@ class KubernetesCluster:
         pod = self._pods.records.get(peer.tenant)
         if pod is None:
             raise Problem(403, "Not in a pod", "Only a pod of this node has a start that could be held.")
-        heard_at, at = self._kubelet.heard_at, boottime_s()
+        heard_at, at = self._kubelet.heard_at, awake_s()
         self._kubelet.ask_soon()
         somewhere = pod.key in self._view.somewhere or self._dynamic.is_asking(pod)
         asks, pods = self._as_given(pod), self._pods.records
@@ -308,7 +308,7 @@ class KubernetesCluster:
             if home is not None and workload.given_home is not None:
                 home = home[: workload.spec.gpu_count]
                 if home != workload.given_home:
-                    self._host.apply_or_tell(ev.HomeAssigned(boottime_s(), workload.id, home))
+                    self._host.apply_or_tell(ev.HomeAssigned(awake_s(), workload.id, home))
         for uid, troubles in view.troubles.items():
             for trouble in troubles:
                 self._events.once(self._pods.records[uid], trouble.code, trouble.sentence)
@@ -332,7 +332,7 @@ class KubernetesCluster:
     def _tell_claims(self, *, even_if_the_same: bool = False) -> None:
         claims = self._claims()
         if even_if_the_same or claims != self._host.state.claims:
-            self._host.apply_or_tell(ev.GpusClaimed(boottime_s(), claims))
+            self._host.apply_or_tell(ev.GpusClaimed(awake_s(), claims))
 
     def _sources(self) -> Sources:
         requests, gpus = self._passing.requests.values(), self._host.state.gpus
@@ -354,7 +354,7 @@ class KubernetesCluster:
 
     def _see_what_passes(self) -> None:
         """What has gone a moment ago; it is looked at again when that moment is over."""
-        at = boottime_s()
+        at = awake_s()
         pods, requests = self._pods.records.values(), self._bind_requests.records
         self._passing = self._passing.after(at, pods, requests, self._allocations)
         if self._look_again is not None:

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.kubernetes_driver.podresources import KubeletError, PodResources
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,7 +38,7 @@ class Kubelet:
     @property
     def age_s(self) -> float | None:
         """How old the allocations are; `None`: there are none."""
-        return None if self.heard_at is None else boottime_s() - self.heard_at
+        return None if self.heard_at is None else awake_s() - self.heard_at
 
     def expect(self, *, devices: bool, homes: bool) -> None:
         """Whether devices are about to be given, and whether a pod of ours has no home yet."""
@@ -53,7 +53,7 @@ class Kubelet:
 
     async def begin(self) -> None:
         """Ask once, for a moment; nobody is told of it."""
-        asked_at = boottime_s()
+        asked_at = awake_s()
         try:
             async with asyncio.timeout(_FIRST_S):
                 self.allocations = await self._client.allocations()
@@ -74,7 +74,7 @@ class Kubelet:
             self._hurry.clear()
 
     async def _ask(self) -> float:
-        asked_at = boottime_s()
+        asked_at = awake_s()
         try:
             allocations = await self._client.allocations()
         except KubeletError as error:

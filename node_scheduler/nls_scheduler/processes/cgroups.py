@@ -19,7 +19,7 @@ _OURS: Final = "nls-"
 def cgroup_of(pid: int, mount: Path | None = None) -> Path | None:
     """The process's cgroup v2 directory as seen from here; `None` where there is none, or it lies out of sight."""
     try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
+        lines = os.fsdecode(Path(f"/proc/{pid}/cgroup").read_bytes()).split("\n")
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     where = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), None)

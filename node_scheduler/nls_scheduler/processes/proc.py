@@ -69,6 +69,15 @@ def look_up(pid: int) -> ProcessRecord | None:
     return ProcessRecord(ProcessId(pid, int(fields[19])), int(fields[1]), uid)
 
 
+def status_of(directory: Path) -> dict[str, list[str]]:
+    """What `status` in a process's folder of /proc says: the words of each line, by its name. Raises OSError.
+
+    A line feed alone ends a line: the kernel writes none in the name that a process gives itself, but all else.
+    """
+    lines = (directory / "status").read_bytes().decode("ascii", "replace").split("\n")
+    return {name: words.split() for name, _, words in (line.partition(":") for line in lines)}
+
+
 def alive(process: ProcessId) -> bool:
     """Whether exactly this process still lives."""
     record = look_up(process.pid)

@@ -28,7 +28,7 @@ class Entry:
 
     Attributes:
         sequence: its number.
-        at: when, CLOCK_BOOTTIME.
+        at: when, by the clock of decisions.
         time: the time of day.
         about: the workload; of a Gpu, what that was called (`of_gpu`).
         event: in one word.

@@ -34,7 +34,7 @@ _OFF: tuple[Phase, ...] = (Phase.QUEUED, Phase.SUSPENDED)
 
 
 def explain(state: NodeState, workload_id: WorkloadId, now: float, viewer: Viewer = SEES_ALL) -> dict[str, Any]:
-    """The whole answer as plain JSON values, for `nls explain`. `now`: CLOCK_BOOTTIME."""
+    """The whole answer as plain JSON values, for `nls explain`. `now`: of `awake_s`."""
     workload, entry = state.workloads[workload_id], state.plan[workload_id]
     admission, rooms = _as_planned(state, workload)
     names, reason = Names.of(state, viewer, workload.mention), entry.reason or workload.last_reason

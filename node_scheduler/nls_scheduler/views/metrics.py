@@ -17,7 +17,7 @@ from nls_scheduler.core.model.commands import StopProcess, SuspendProcess, Workl
 from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s
 from nls_scheduler.views.queues import queue_views
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class _Node(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Called by prometheus_client."""
-        state, now = self._state(), boottime_s()
+        state, now = self._state(), awake_s()
         info = GaugeMetricFamily("nls_build_info", "The daemon's version", labels=["version"])
         info.add_metric([__version__], 1)
         yield info

@@ -83,7 +83,7 @@ def gpu_view(state: NodeState, gpu: Gpu, out: Mapping[GpuUuid, Why]) -> dict[str
 
 
 def workload_view(state: NodeState, workload: Workload, now: float, names: Names | None = None) -> dict[str, Any]:
-    """One workload at `now` (CLOCK_BOOTTIME) with the names that its viewer knows; `None`: all of them.
+    """One workload at `now` (of `awake_s`) with the names that its viewer knows; `None`: all of them.
 
     Of another user's, neither its name nor its gang's nor the reason is told.
     """

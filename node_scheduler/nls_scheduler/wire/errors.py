@@ -78,11 +78,13 @@ class DaemonUnreachable(Exception):  # noqa: N818 - named for what the user read
 
     Attributes:
         may_come: a daemon is to be there, or was a moment ago: whoever waits may ask the same again.
+        awaited: whom one waits for then, as the begin of a sentence.
     """
 
-    def __init__(self, message: str, *, may_come: bool = False) -> None:
+    def __init__(self, message: str, *, may_come: bool = False, awaited: str = "") -> None:
         super().__init__(message)
         self.may_come = may_come
+        self.awaited = awaited or "the node's daemon does not answer"
 
 
 def malformed(detail: str) -> Problem:

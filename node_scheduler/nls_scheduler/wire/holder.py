@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nls_scheduler.processes.proc import status_of
+
 _STOPPED: Final = frozenset("Tt")
 
 
@@ -52,11 +54,10 @@ def locked_by(lock: Path) -> Holder | None:
         # The device's number is not that of stat(2) everywhere; the owner tells another file of the same number.
         if words[1:4] == ["FLOCK", "ADVISORY", "WRITE"] and words[5].rpartition(":")[2] == str(about.st_ino):
             try:
-                lines_of = Path(f"/proc/{words[4]}/status").read_text(errors="replace").splitlines()
+                process = status_of(Path(f"/proc/{words[4]}"))
             except OSError:
                 continue
-            process = dict(line.split(":\t", 1) for line in lines_of)
             # The real user: whoever runs `su` is not root yet.
-            if int(process["Uid"].split()[0]) in (about.st_uid, 0):
+            if int(process["Uid"][0]) in (about.st_uid, 0):
                 return Holder(int(words[4]), process["State"][0] in _STOPPED)
     return None

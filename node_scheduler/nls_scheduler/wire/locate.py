@@ -7,13 +7,14 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TextIO
 
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 from nls_scheduler.wire import trust
 from nls_scheduler.wire.errors import DaemonUnreachable
-from nls_scheduler.wire.holder import holder_of
+from nls_scheduler.wire.holder import holder_of, locked_by
 
 SOCKET_VARIABLE: Final = "NLS_SOCKET"
 SIMULATE_VARIABLE: Final = "NLS_SIMULATE"
@@ -21,6 +22,9 @@ SYSTEM_SOCKET: Final = trust.SYSTEM_SOCKET
 PATH_LIMIT: Final = 107
 IDLE_EXIT_S: Final = 600
 START_TIMEOUT_S: Final = 30.0
+OTHERS_START_S: Final = 1.0
+"""In which another client has mostly started the daemon: until then nothing is said."""
+_LOOK_AGAIN_S: Final = 0.05
 CONNECT_TIMEOUT_S: Final = 2.0
 _LOG_TAIL: Final = 1500
 LOG_NAME: Final = "nls.log"
@@ -93,7 +97,8 @@ def find(named: Path | None = None) -> Path:
 def find_or_start(named: Path | None = None) -> Path:
     """`find`; with no socket named and no daemon running, starts this user's own and waits until it answers.
 
-    Raises DaemonUnreachable with what to do, the end of the new daemon's log included.
+    Raises DaemonUnreachable with what to do, the end of the new daemon's log included; one that may come where another
+    client is starting it.
     """
     if named is not None or _named_in_environment() is not None:
         return find(named)
@@ -108,8 +113,13 @@ def find_or_start(named: Path | None = None) -> Path:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.with_name("start.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not answers(path):
+            patience_ends = time.monotonic() + OTHERS_START_S
+            while not (ours := _taken(lock)) and not answers(path):
+                # Who holds it may be stopped, and this thread cannot be interrupted.
+                if time.monotonic() >= patience_ends:
+                    raise _being_started(path, Path(lock.name))
+                time.sleep(_LOOK_AGAIN_S)
+            if ours and not answers(path):
                 if holder_of(path) is not None:
                     raise silent(path, "")
                 _start(path)
@@ -160,6 +170,22 @@ def opened_log(path: Path, *, anew: bool = False) -> BinaryIO:
 def _named_in_environment() -> Path | None:
     named = os.environ.get(SOCKET_VARIABLE)
     return Path(named) if named else None
+
+
+def _taken(lock: TextIO) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _being_started(path: Path, lock: Path) -> DaemonUnreachable:
+    holder = locked_by(lock)
+    awaited = f"{'somebody' if holder is None else f'process {holder.pid}'} starts the daemon at {path}"
+    if holder is not None and holder.stopped:
+        awaited += f" and is stopped, and `kill -CONT {holder.pid}` has it go on"
+    return DaemonUnreachable(f"No daemon answers yet: {awaited}.", may_come=True, awaited=awaited)
 
 
 def _start(path: Path) -> None:

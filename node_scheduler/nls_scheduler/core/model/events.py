@@ -1,4 +1,4 @@
-"""Facts, in the past tense. Each carries `at`, the time it became known (seconds of CLOCK_BOOTTIME)."""
+"""Facts, in the past tense. Each carries `at`, the time it became known (seconds of the clock of decisions)."""
 
 from __future__ import annotations
 

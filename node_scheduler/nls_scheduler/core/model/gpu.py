@@ -1,6 +1,6 @@
 """A Gpu, who has a right to it beside our workloads, and memory on its way back, as frozen values. Pure.
 
-Times are seconds of CLOCK_BOOTTIME, carried in by events. Memory is in bytes.
+Times are seconds of the clock of decisions, carried in by events. Memory is in bytes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the daemon knows of the node and wants there, as frozen values. Pure: no clock, no IO.
 
-Times are seconds of CLOCK_BOOTTIME, carried in by events. Memory is in bytes.
+Times are seconds of the clock of decisions, carried in by events. Memory is in bytes.
 """
 
 from __future__ import annotations

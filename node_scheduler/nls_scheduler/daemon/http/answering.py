@@ -14,7 +14,7 @@ from tornado import web
 
 from nls_scheduler.daemon.http.fairness import Fairness, in_line
 from nls_scheduler.daemon.peers import Peer
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s
 from nls_scheduler.wire.errors import CONTENT_TYPE, Problem, malformed
 from nls_scheduler.wire.protocol import (
     MAX_BODY_BYTES,
@@ -74,7 +74,7 @@ class Answering(web.RequestHandler):
             raise _gone()
         self.peer = Peer.of(connection.stream.socket, self.daemon.access.admin_gid)
         if self.counts_as_use:
-            self.daemon.active_at = boottime_s()
+            self.daemon.active_at = awake_s()
         check_version(self.request.headers.get(PROTOCOL_HEADER))
         for said in self.get_query_arguments("protocol"):
             check_version(said)

@@ -19,7 +19,7 @@ from nls_scheduler.daemon.http.listening import Listening
 from nls_scheduler.daemon.http.observed import Observed
 from nls_scheduler.daemon.http.ownership import AlreadyRunning, Ownership
 from nls_scheduler.daemon.journal import Journal
-from nls_scheduler.units.clock import boottime_s
+from nls_scheduler.units.clock import awake_s
 from nls_scheduler.wire.errors import Problem
 from nls_scheduler.wire.holder import holder_of, lock_of
 from nls_scheduler.wire.locate import SYSTEM_SOCKET
@@ -207,7 +207,7 @@ async def _until_the_end(daemon: Daemon, stopped: asyncio.Event, idle_exit_s: fl
     while True:
         left_s = None
         if idle_exit_s is not None:
-            left_s = idle_exit_s if not daemon.idle else daemon.active_at + idle_exit_s - boottime_s()
+            left_s = idle_exit_s if not daemon.idle else daemon.active_at + idle_exit_s - awake_s()
             if left_s <= 0:
                 log.info("nobody has used this daemon for %g s", idle_exit_s)
                 return
