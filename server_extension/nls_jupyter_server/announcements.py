@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_jupyter_server.page_state import is_own
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -34,7 +36,7 @@ class Announcements:
 
     def announce(self, entry: Mapping[str, Any]) -> None:
         """One entry, if it is worth an event. A resume after the process was lost is a restore."""
-        if entry["owner"] not in (None, os.geteuid()):
+        if entry["owner"] is not None and not is_own(entry, os.geteuid()):
             return
         action, workload = _ACTIONS.get(entry["event"]), entry["workload"]
         if entry["event"] in _LOST_BY:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from nls_jupyter_server.page_state import unreachable
+from nls_jupyter_server.page_state import is_own, unreachable
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem, unknown_workload
 
 if TYPE_CHECKING:
@@ -35,10 +35,10 @@ class Orders:
         """Whether it belongs to this server's user. Asked of the daemon: a state that pages show may be old."""
         client = await self._feed.client()
         status = await client.status()
-        owner = next((w["owner"] for w in status["workloads"] if w["id"] == workload_id), None)
-        if owner is None:
+        entry = next((w for w in status["workloads"] if w["id"] == workload_id), None)
+        if entry is None:
             raise unknown_workload(workload_id[:100])
-        return bool(owner == os.geteuid())
+        return is_own(entry, os.geteuid())
 
     async def change(self, workload_id: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Another request or limit; the workload's entry of the daemon's status."""

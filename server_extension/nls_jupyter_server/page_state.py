@@ -69,7 +69,7 @@ def page_state(
     Args:
         status: `GET /v1/status`.
         history: entries of `GET /v1/history`, oldest first.
-        own_uid: of this server: the workloads of that user are its user's own.
+        own_uid: of this server, see `is_own`.
         places: by workload id, which kernel and notebook it belongs to, where that is one of this server's.
 
     Raises:
@@ -90,13 +90,18 @@ def page_state(
             **_fields(entry, _WORKLOAD_FIELDS),
             "moving": _moves(entry, last_events.get(entry["id"])),
             **_place(places.get(entry["id"])),
-            "own": entry["owner"] == own_uid,
+            "own": is_own(entry, own_uid),
             "order": order,
         }
         for order, entry in enumerate(status["workloads"])
     }
     shown = [_entry(entry, own_uid) for entry in history[-HISTORY_SHOWN:]]
     return {"daemon": daemon, "gpus": gpus, "workloads": workloads, "queues": _queues(status), "history": shown}
+
+
+def is_own(entry: Mapping[str, Any], own_uid: int) -> bool:
+    """Whether the daemon's entry is the server's user's own; one from before it said so tells it by user id only."""
+    return bool(entry.get("own", entry["owner"] == own_uid))
 
 
 def _queues(status: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -134,7 +139,7 @@ def _moves(entry: Mapping[str, Any], last_event: str | None) -> bool:
 
 def _entry(entry: Mapping[str, Any], own_uid: int) -> dict[str, Any]:
     shown = {name: value for name, value in entry.items() if name not in ("at", "owner")}
-    own = entry["owner"] == own_uid
+    own = is_own(entry, own_uid)
     # The names of others' variables are nobody's business, whatever the daemon shows.
     losses = {name: list(entry.get(name, ())) if own else [] for name in ("missing", "lost_cells")}
     return {"reason_parts": None, **shown, "own": own, **losses}

@@ -76,6 +76,16 @@ class DriverContract:
         raise NotImplementedError
 
     @pytest.fixture
+    def lose_gpu(self) -> Callable[[GpuUuid], None]:
+        """Takes a Gpu away, as when it has fallen off the bus."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def serving(self) -> Callable[[str], Driver]:
+        """Another driver of the same Gpus, which serves the named ones."""
+        raise NotImplementedError
+
+    @pytest.fixture
     def hold(self, driver: Driver, memory_code: Callable[[int], str]) -> Iterator[Callable[[GpuUuid, int], Holder]]:
         holders: list[Holder] = []
 
@@ -98,6 +108,21 @@ class DriverContract:
 
     def test_discovery_gives_the_same_answer_again(self, driver):
         assert list(driver.discover()) == list(driver.discover())
+
+    def test_a_gpu_keeps_its_index_when_another_is_lost(self, driver, lose_gpu):
+        first, *others = driver.discover()
+        lose_gpu(first.uuid)
+        left = {gpu.uuid: gpu.index for gpu in driver.discover()}
+        assert left == {gpu.uuid: gpu.index for gpu in others}
+
+    def test_a_gpu_that_was_chosen_by_its_index_is_not_followed_by_another(self, serving, lose_gpu):
+        driver = serving("0")
+        (chosen,) = driver.discover()
+        lose_gpu(chosen.uuid)
+        assert not driver.discover()
+        assert chosen.uuid not in driver.sample()
+        assert driver.why_none() is not None
+        driver.close()
 
     def test_links_are_told_from_both_ends_and_never_to_a_gpu_itself(self, driver):
         gpus = {gpu.uuid: gpu for gpu in driver.discover()}

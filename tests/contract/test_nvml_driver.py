@@ -79,6 +79,11 @@ def add(script: Path, *lines: str) -> None:
         file.write("".join(f"{line}\n" for line in lines))
 
 
+def indexes(driver: NvmlDriver) -> list[tuple[int, str]]:
+    """Of the Gpus that it finds now, in its order."""
+    return [(gpu.index, gpu.uuid) for gpu in driver.discover()]
+
+
 def me() -> ProcessId:
     stat = read_stat(ME)
     assert stat is not None
@@ -95,6 +100,18 @@ class TestNvmlDriver(DriverContract):
     @pytest.fixture
     def break_gpu(self, script: Path) -> Callable[[GpuUuid], None]:
         return lambda uuid: add(script, f"xid {uuid} 79")
+
+    @pytest.fixture
+    def lose_gpu(self, script: Path) -> Callable[[GpuUuid], None]:
+        def lose(uuid: GpuUuid) -> None:
+            lines = script.read_text().splitlines(keepends=True)
+            script.write_text("".join(line for line in lines if uuid not in line))
+
+        return lose
+
+    @pytest.fixture
+    def serving(self) -> Callable[[str], NvmlDriver]:
+        return lambda wanted: NvmlDriver(Selection.parse(wanted))
 
     @pytest.fixture
     def memory_code(self) -> Callable[[int], str]:
@@ -147,10 +164,50 @@ def test_in_a_pid_namespace_of_its_own_a_process_learns_nothing(script: Path, mo
     nvml_process._handle.cache_clear()
 
 
-def test_mig_slices_stand_in_the_place_of_their_gpu(script: Path, driver: NvmlDriver) -> None:
+def test_mig_slices_stand_in_the_place_of_their_gpu(script: Path) -> None:
     add(script, f"mig 0 MIG-one {18 * GIB} 0 0", f"mig 0 MIG-two {18 * GIB} 0 {GIB}", f"process MIG-two {ME} {GIB}")
-    assert [(gpu.index, gpu.uuid) for gpu in driver.discover()] == [(0, "MIG-one"), (1, "MIG-two"), (2, "GPU-bbbb")]
+    driver = NvmlDriver()
+    assert indexes(driver) == [(0, "MIG-one"), (1, "MIG-two"), (2, "GPU-bbbb")]
     assert driver.sample()["MIG-two"].processes == {me(): GIB}
+    driver.close()
+
+
+def test_a_gpu_that_is_cut_into_slices_later_changes_no_others_index_and_its_slices_are_served_for_it(
+    script: Path, driver: NvmlDriver
+) -> None:
+    chosen = NvmlDriver(Selection.parse("0"))
+    assert indexes(chosen) == [(0, "GPU-aaaa")]
+    add(script, f"mig 0 MIG-one {18 * GIB} 0 0", f"mig 0 MIG-two {18 * GIB} 0 0")
+    assert indexes(driver) == [(1, "GPU-bbbb"), (2, "MIG-one"), (3, "MIG-two")]
+    assert indexes(chosen) == [(2, "MIG-one"), (3, "MIG-two")]
+    chosen.close()
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"])
+def test_a_gpu_that_does_not_answer_has_its_index_all_the_same(script: Path, function: str) -> None:
+    add(script, f"fail {function} {GPU_IS_LOST} GPU-aaaa")
+    driver = NvmlDriver()
+    assert indexes(driver) == [(1, "GPU-bbbb")]
+    script.write_text(TWO_GPUS)
+    assert indexes(driver) == [(0, "GPU-aaaa"), (1, "GPU-bbbb")]
+    driver.close()
+
+
+def test_a_gpu_that_comes_later_gets_an_index_that_nobody_had(script: Path, driver: NvmlDriver) -> None:
+    a, b = TWO_GPUS.splitlines()
+    script.write_text(f"{b}\ngpu GPU-cccc {GIB} 0 0 0\n")
+    assert indexes(driver) == [(1, "GPU-bbbb"), (2, "GPU-cccc")]
+    script.write_text(f"{a}\n{b}\ngpu GPU-cccc {GIB} 0 0 0\n")
+    assert indexes(driver) == [(0, "GPU-aaaa"), (1, "GPU-bbbb"), (2, "GPU-cccc")]
+
+
+def test_a_gpu_with_the_uuid_of_another_or_without_memory_is_left_out(script: Path) -> None:
+    add(script, f"gpu GPU-aaaa {GIB} 0 0 0", f"gpu GPU-none {GIB} {2 * GIB} 0 0", "gpu GPU-zero 0 0 0 0")
+    add(script, f"gpu GPU-cccc {GIB} 0 0 0")
+    driver = NvmlDriver()
+    assert indexes(driver) == [(0, "GPU-aaaa"), (1, "GPU-bbbb"), (5, "GPU-cccc")]
+    assert driver.discover()[0].memory_total_bytes == 143 * GIB
+    driver.close()
 
 
 def test_a_process_that_computes_and_draws_counts_once(script: Path, driver: NvmlDriver) -> None:
@@ -265,7 +322,7 @@ def test_an_xid_is_remembered_through_another_discovery_and_told_of_again_after_
 
 def test_an_xid_of_a_mig_gpu_hits_the_slice_that_it_names_or_all_of_them(script: Path, driver: NvmlDriver) -> None:
     add(script, f"mig 0 MIG-one {GIB} 0 0", f"mig 0 MIG-two {GIB} 0 0")
-    assert [gpu.parent for gpu in driver.discover()] == ["GPU-aaaa", "GPU-aaaa", None]
+    assert [gpu.parent for gpu in driver.discover()] == [None, "GPU-aaaa", "GPU-aaaa"]
     add(script, "xid GPU-aaaa 95 1")
     assert list(driver.health()) == ["MIG-two"]
     add(script, "xid GPU-aaaa 79")
@@ -349,7 +406,7 @@ def test_a_slice_has_no_links_and_its_gpu_s_numa_node(script: Path, driver: Nvml
     add(script, f"mig 0 MIG-one {GIB} 0 0", f"mig 0 MIG-two {GIB} 0 0", "numa GPU-aaaa 1", "nvlink GPU-aaaa GPU-bbbb")
     found = [(gpu.uuid, gpu.links, gpu.numa_node, gpu.parent) for gpu in driver.discover()]
     assert found == [
-        ("MIG-one", {}, 1, "GPU-aaaa"), ("MIG-two", {}, 1, "GPU-aaaa"), ("GPU-bbbb", {}, None, None),
+        ("GPU-bbbb", {}, None, None), ("MIG-one", {}, 1, "GPU-aaaa"), ("MIG-two", {}, 1, "GPU-aaaa"),
     ]  # fmt: skip
 
 

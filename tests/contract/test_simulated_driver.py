@@ -126,6 +126,18 @@ class TestSimulatedDriverContract(DriverContract):
         return lambda uuid: (tmp_path / "simulation" / f"unhealthy-{uuid}").write_text("a simulated Xid 79\n")
 
     @pytest.fixture
+    def lose_gpu(self, tmp_path):
+        def lose(uuid):
+            ledgers = simulated_memory.read_simulation(tmp_path / "simulation")
+            next(ledger.path for ledger in ledgers if ledger.gpu.uuid == uuid).unlink()
+
+        return lose
+
+    @pytest.fixture
+    def serving(self, tmp_path):
+        return lambda wanted: SimulatedDriver(tmp_path / "simulation", SPEC, CONTEXT, Selection.parse(wanted))
+
+    @pytest.fixture
     def memory_code(self):
         return lambda memory_bytes: HOLD.format(memory_bytes=memory_bytes)
 

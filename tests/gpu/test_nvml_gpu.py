@@ -35,8 +35,10 @@ sys.stdin.readline()
 
 
 class TestNvml(DriverContract):
-    # No Gpu is broken on purpose.
+    # No Gpu is broken on purpose, and none is taken away.
     test_a_gpu_that_breaks_is_unhealthy_with_a_reason_until_it_is_returned = None
+    test_a_gpu_keeps_its_index_when_another_is_lost = None
+    test_a_gpu_that_was_chosen_by_its_index_is_not_followed_by_another = None
 
     @pytest.fixture
     def driver(self, idle: str) -> Iterator[NvmlDriver]:  # noqa: ARG002 - skips where there is none

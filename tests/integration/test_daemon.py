@@ -151,7 +151,7 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
     }  # fmt: skip
     assert set(status["workloads"][0]) == {
         "id", "name", "kind", "owner", "phase", "request_bytes", "limit_bytes", "gpu_count", "priority", "requeue",
-        "gpu_count_max", "gang", "gang_size", "queue",
+        "own", "gpu_count_max", "gang", "gang_size", "queue",
         "gpus", "home", "current", "borrowed", "pid", "memory_used_bytes", "saved_bytes", "memory_answer",
         "allowance_bytes", "cell_waits",
         "executing", "keep_until", "frozen", "freezes", "yields", "claimed", "position", "reason", "cause", "since",

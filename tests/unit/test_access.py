@@ -63,6 +63,24 @@ def test_ones_own_are_those_of_ones_user_id_and_tenant(viewer: Viewer, knows: bo
 
 def test_nobody_s_is_nobody_s_own() -> None:
     assert not Viewer(NOBODY).knows(POD)
+    assert not Viewer(NOBODY).owns(POD)
+
+
+@pytest.mark.parametrize(
+    ("viewer", "own"),
+    [
+        (Viewer(ANNA, "anna's pod"), True), (Viewer(ANNA, "anna's pod", sees_all=True), True), (SEES_ALL, False),
+        (Viewer(ANNA, "bert's pod", sees_all=True), False), (Viewer(ANNA), False), (Viewer(BERT, "anna's pod"), False),
+    ],
+)  # fmt: skip
+def test_everything_that_is_told_of_a_workload_says_whether_it_is_the_asker_s_own(viewer: Viewer, own: bool) -> None:
+    stage = Stage(1)
+    stage.notebook("book", 0.5, 1.0, owner=ANNA, tenant="anna's pod")
+    node, book = stage.node, stage.workload("book")
+    status = node_view(node.state, node.now, viewer, simulated=True, message=None)
+    told = [*status["workloads"], workload_view(node.state, book, node.now, Names.of(node.state, viewer))]
+    told.append(entry_view(entry(book.mention, said("it fits")), viewer))
+    assert [each["own"] for each in told] == [own] * 3
 
 
 def test_another_users_workload_has_no_name_no_reason_and_no_cause() -> None:
@@ -129,7 +147,8 @@ def as_it_was(reason: str) -> dict[str, object]:
 
 def test_an_entry_of_an_earlier_version_is_told_as_it_was_to_those_who_may_read_all_names() -> None:
     kept = from_record(OF_AN_EARLIER_VERSION)
-    assert entry_view(kept) == {**OF_AN_EARLIER_VERSION, "reason_parts": as_it_was("training needs GPU 0")}
+    anew = {"reason_parts": as_it_was("training needs GPU 0"), "own": False}
+    assert entry_view(kept) == {**OF_AN_EARLIER_VERSION, **anew}
     assert "training" not in str(entry_view(kept, Viewer(ANNA)))
     assert entry_view(kept, Viewer(ANNA))["name"] == "diagnosis"
     assert "diagnosis" not in str(entry_view(kept, Viewer(BERT)))
@@ -139,7 +158,7 @@ def test_what_an_earlier_version_told_of_a_gpu_is_everybody_s_business() -> None
     nothing = dict.fromkeys(("workload", "owner", "cause", "from", "to", "seconds", "bytes"))
     told = {"name": "GPU 0", "kind": "gpu", "event": "gpu_unhealthy", "reason": "Xid 79"}
     kept = {**OF_AN_EARLIER_VERSION, **nothing, **told, "missing": [], "lost_cells": []}
-    assert entry_view(from_record(kept), Viewer(BERT)) == {**kept, "reason_parts": as_it_was("Xid 79")}
+    assert entry_view(from_record(kept), Viewer(BERT)) == {**kept, "reason_parts": as_it_was("Xid 79"), "own": False}
 
 
 def test_the_kind_of_a_reason_is_for_those_who_read_the_reason() -> None:

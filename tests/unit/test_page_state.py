@@ -42,6 +42,22 @@ def test_a_workload_is_own_only_if_it_is_the_servers_users() -> None:
     assert own == {"alice.ipynb": True, "bob.ipynb": True, "training": False}
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_whose_a_workload_is_the_daemon_says_since_users_of_two_pods_may_have_one_id(own: bool) -> None:
+    anothers, past = status(), history()
+    for entry in (*anothers["workloads"], *past):
+        entry |= {"owner": ME, "own": own}
+    seen = page_state(anothers, past, ME, {})
+    assert {entry["own"] for entry in (*seen["workloads"].values(), *seen["history"])} == {own}
+
+
+def test_of_a_daemon_from_before_it_says_so_the_user_id_says_whose_a_workload_is() -> None:
+    older, past = status(), history()
+    for entry in (*older["workloads"], *past):
+        del entry["own"]
+    assert page_state(older, past, ME, {}) == page_state(status(), history(), ME, {})
+
+
 def test_user_ids_do_not_reach_the_page() -> None:
     assert "owner" not in json.dumps(shown())
 
@@ -79,7 +95,7 @@ def test_names_of_anothers_variables_do_not_reach_the_page() -> None:
     entry = {**history()[1], "missing": ["secret"], "lost_cells": ["[4]"]}
     shown = page_state(status(), [entry], ME, {})["history"][0]
     assert (shown["missing"], shown["lost_cells"]) == (["secret"], ["[4]"])
-    assert "secret" not in json.dumps(page_state(status(), [entry], ME + 1, {}))
+    assert "secret" not in json.dumps(page_state(status(), [{**entry, "own": False}], ME, {}))
 
 
 def test_a_millisecond_in_the_time_until_when_it_is_kept_is_no_change() -> None:

@@ -23,13 +23,15 @@ from nls_scheduler.what_if.plays import Crew, Play, _result, play_one
 from nls_scheduler.what_if.report.results import Results, percent
 from nls_scheduler.what_if.report.sentences import conclusions
 from nls_scheduler.what_if.scenario import Node, Scenario
-from nls_scheduler.what_if.workload_file.rows import FIRST_LINE, Session
+from nls_scheduler.what_if.search import search
+from nls_scheduler.what_if.workload_file.rows import FIRST_LINE, Cell, Session
 from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from nls_scheduler.what_if.play.figures import Figures
+    from nls_scheduler.what_if.workload_file.rows import Row
 
 SMALL = ["simulate", "--generate", "3x6h", "--node", "2x80GiB"]
 
@@ -312,6 +314,25 @@ def test_what_is_stopped_is_never_told_to_be_done_and_is_compared_with_nothing()
         assert "Stopped before the end, and compared with nothing: “nls-jupyter” after " in sentences
         assert "within a second" not in sentences
         assert f"nls (after {100 * results.figures['nls'].played_part:.0f} %)" in results.table()[1][0]
+
+
+def test_cells_that_never_ran_because_others_made_their_notebook_slow_are_in_the_page_s_first_sentences() -> None:
+    rows: list[Row] = [Session(name, 0.0, 1000.0, 0.25, 0.25) for name in "abcd"]
+    for number in range(10):
+        begin_s = 10.0 + 98 * number
+        rows += [Cell(name, begin_s, begin_s + 97, 2**30, 2**20) for name in "abcd"]
+    scenario = Scenario(tuple(rows), Node(1, 16 * 2**30))
+    extent = scenario.extent()
+    with Crew(1) as crew:
+        figures = {play.policy: one for play, one in crew.all_of([Play(scenario, "nls"), Play(scenario, "whole")])}
+        needed = {one.policy: one for one in search(scenario, ("nls", "whole"), {0: extent}, crew)}
+    results = Results("", scenario.node, extent, scenario.costs, (), [], figures, needed=needed)
+    sentences = " ".join(conclusions(results))
+    assert "30.00 % of the cells had their GPU within a second under “nls-jupyter”" in sentences
+    assert "28 cells were late, the longest wait was 12 min; 28 never ran, as their session ended first" in sentences
+    assert "their notebook's own cells before took longer" in sentences
+    assert "% fewer" not in sentences
+    assert [figures.summary()["cells"] for figures in results.figures.values()] == [40, 40]
 
 
 def test_hundred_percent_are_all() -> None:

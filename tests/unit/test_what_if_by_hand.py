@@ -156,6 +156,32 @@ def test_a_cell_that_never_ran_or_had_too_little_memory_had_nothing_at_once() ->
     assert figures.share_at_once == pytest.approx(1 / 3)
 
 
+@pytest.mark.parametrize("policy", ["fractions", "kill", "nls", "quantum", "replicas"])
+def test_cells_behind_their_notebooks_own_longer_cell_that_never_ran_were_late(policy: str) -> None:
+    """`a`'s first cell shares the Gpu until after its session's end, so that its other two are never begun."""
+    rows = [session("a", 0, 160), cell("a", 10, 100), cell("a", 110, 120), cell("a", 130, 140)]
+    rows += [session("b", 0, 1000), cell("b", 9, 99)]
+    figures = played(policy, rows)
+    late = 2 if policy not in ("quantum", "replicas") else 3  # there it also waits for the first one's turn
+    assert (figures.waits.count, figures.never_ran, figures.late) == (4, 2, late)
+    if late == 2:
+        assert figures.waits.sum_s == pytest.approx((160 - 110) + (160 - 130))
+
+
+def test_each_cell_that_never_ran_waited_from_when_it_was_recorded_to_its_sessions_end() -> None:
+    rows = [session("a", 0, 1000, 1.0), session("b", 0, 100, 1.0), cell("b", 10, 20), cell("b", 90, 95)]
+    figures = played("whole", rows)
+    assert (figures.waits.count, figures.never_ran, figures.late) == (2, 2, 2)
+    assert figures.waits.sum_s == 90 + 10
+
+
+def test_a_cell_that_is_broken_off_is_one_cell_and_waited_for_as_long_as_it_had_no_gpu() -> None:
+    rows = [session("a", 0, 900), cell("a", 10, 210, 60 * GIB), session("b", 0, 900), cell("b", 50, 60, 30 * GIB)]
+    figures = played("kill", rows, costs=replace(COSTS, gpu_part=0.0))
+    assert (figures.waits.count, figures.broken_off, figures.late) == (2, 1, 1)
+    assert figures.waits.sum_s == 3  # imports and a context, when it starts again
+
+
 def test_memory_is_lost_once_until_there_is_some_again() -> None:
     rows = [session("a", 0, 1000), cell("a", 10, 20), cell("a", 300, 310, state=0), cell("a", 900, 910)]
     figures = played("culler", rows)

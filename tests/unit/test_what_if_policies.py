@@ -158,6 +158,31 @@ def test_turns_are_as_long_as_the_quantum() -> None:
     assert figures.slowed_s == pytest.approx((10 + 30 + 30 + 30 + 10 + 10 - 10 - 70) + (40 + 30 - 40), abs=11)
 
 
+def test_who_comes_in_the_middle_of_a_quantum_waits_for_its_end_and_who_is_alone_is_not_asked_to_go() -> None:
+    rows = [session("a", 0, 900), cell("a", 10, 810), session("b", 0, 900), cell("b", 105, 110), cell("b", 400, 410)]
+    figures = played("quantum", rows)
+    assert figures.waits.sum_s == 25 + 5  # until 130; and until 405, as the turn after `b` began at 135
+    assert figures.slowed_s == pytest.approx(5 + 10)
+
+
+def test_who_asks_in_the_moment_another_one_s_turn_begins_waits_for_all_of_it() -> None:
+    rows = [session("a", 0, 900), cell("a", 10, 50), cell("a", 50, 60), session("b", 0, 900), cell("b", 12, 92)]
+    figures = played("quantum", rows)
+    assert figures.waits.sum_s == (40 - 12) + (110 - 80)  # `a`'s first cell ends at 80
+
+
+@pytest.mark.parametrize("policy", TITLES)
+def test_who_is_alone_takes_as_many_steps_for_years_as_for_hours(policy: str) -> None:
+    def steps(length_s: float) -> int:
+        told: list[float] = []
+        stage = Stage(1, GPU, COSTS, Figures(0.0, length_s, 1))
+        rows = iter([session("a", 0, length_s), cell("a", 0, length_s)])
+        stage.play(policy_named(policy, stage, settings_of(())[1]), rows, told.append)
+        return len(told)
+
+    assert steps(1e8) == steps(1e4)
+
+
 def test_replicas_wait_for_the_end_of_a_cell() -> None:
     rows = [session("a", 0, 200), cell("a", 10, 80), session("b", 0, 200), cell("b", 20, 60)]
     figures = played("replicas", rows)

@@ -102,6 +102,10 @@ def test_a_generated_workload_is_the_same_from_its_file(tmp_path: Path) -> None:
         (["dance,a,0,9,0.5,0.5,0,,,"], "Row 3: 'dance' is none of session, cell and command."),
         ([SESSION, "cell,a,1,9,,,,"], "Row 4: 8 columns instead of 10; was it written to its end?"),
         ([], "The workload is empty"),
+        (
+            ["session,a,5,6,0.5,0.5,0,,,", "session,a,6,3.2e8,0.5,0.5,0,,,"],
+            "Row 4: 'a' ends more than 10 years after the workload's begin: are these seconds?",
+        ),
         (["session,a,0,1e308,0.5,0.5,0,,,"], "Row 3: 'a' ends at 1e+308 s, in thousands of years: are these seconds?"),
         (["session,a,1735689600000,1735718400000,0.5,0.5,0,,,"], "Row 3: 'a' ends at 1.73572e+12 s, in thousands"),
         (["session,a,0,9,1e308,0.5,0,,,"], "Row 3: '1e308' is not a size"),
@@ -117,6 +121,7 @@ def test_what_is_wrong_is_said_in_one_sentence_with_its_row(lines: list[str], se
         extent_of(written(tmp_path, *lines), 80 * GIB)
     assert str(caught.value).startswith(sentence)
     assert "\n" not in str(caught.value)
+    assert not str(caught.value).endswith("?.")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ class GpuInfo:
 
     Attributes:
         uuid: NVML's UUID, `GPU-…` or `MIG-…`.
-        index: position for display only.
+        index: what people call it; it keeps it while the daemon lives, and no other one gets it.
         name: product name.
         memory_total_bytes: what can be handed out: NVML's total minus what the driver reserves.
         parent: the Gpu that a MIG slice is a part of; `None` for a whole Gpu.

@@ -15,7 +15,7 @@ from nls_scheduler.core.model.ids import GpuUuid, ProcessId
 from nls_scheduler.daemon.ports import GpuInfo, GpuSample
 from nls_scheduler.drivers.nvml_topology import connections, numa_node
 from nls_scheduler.drivers.pids import HostPids
-from nls_scheduler.drivers.selection import Selection
+from nls_scheduler.drivers.selection import Numbers, Selection
 from nls_scheduler.drivers.xids import verdict
 from nls_scheduler.processes.cgroups import cgroup_of
 from nls_scheduler.processes.guardian import read_stat
@@ -86,6 +86,7 @@ class NvmlDriver:
     def __init__(self, selection: Selection | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         """Nothing is opened yet: a machine without a driver is found out by `discover`. `clock` counts seconds."""
         self._selection = selection or Selection()
+        self._numbers = Numbers()
         self._clock = clock
         self._pids = HostPids.from_environment(os.environ)
         self._initialised = False
@@ -98,20 +99,25 @@ class NvmlDriver:
         self._told: str | None = None
 
     def discover(self) -> Sequence[GpuInfo]:
-        """All selected Gpus by UUID; MIG slices stand in the place of the Gpu that is cut into them."""
+        """All selected Gpus by UUID; MIG slices stand in the place of the Gpu that is cut into them.
+
+        NVML counts anew when a Gpu has gone; here each keeps the index under which it was first seen.
+        """
         found: list[GpuInfo] = []
         parts: dict[GpuUuid, _Part] = {}
         try:
             if not self._initialised:
                 pynvml.nvmlInit()
                 self._initialised = True
-            for handle, whole in _devices():
-                info = _info(handle, whole, len(found))
-                if info is not None:
+            for position, (handle, whole) in enumerate(_devices()):
+                info = None if handle is None else _info(handle, whole, position)
+                if info is not None and info.uuid in parts:
+                    log.warning("GPU %d has the UUID of another one, %s, and is left out", position, info.uuid)
+                elif info is not None:
                     instance = None if info.parent is None else _field(pynvml.nvmlDeviceGetGpuInstanceId, handle)
                     parts[info.uuid] = _Part(handle, info.parent or info.uuid, instance)
                     found.append(info)
-            found = _connected(found, parts)
+            found = _connected(self._numbers.of(found), parts)
         except pynvml.NVMLError as error:
             self._why_none = _WHY.get(error.value, f"The NVIDIA driver does not work: {error}.")
             self.close()
@@ -119,6 +125,7 @@ class NvmlDriver:
         return self._select(found, parts)
 
     def _select(self, found: Sequence[GpuInfo], parts: Mapping[GpuUuid, _Part]) -> Sequence[GpuInfo]:
+        self._selection = self._selection.pinned(found)
         selected = self._selection.of(found)
         self._parts = {info.uuid: parts[info.uuid] for info in selected}
         self._listed = {uuid: listed for uuid, listed in self._listed.items() if uuid in self._parts}
@@ -331,12 +338,10 @@ def _is_hit(part: _Part, gpu: GpuUuid | None, instance: int) -> bool:
 
 
 def _devices() -> Iterator[tuple[Any, Any]]:
-    """Handles of all Gpus and `None`; of one in MIG mode, its slices and the Gpu's own handle."""
+    """Handles of all Gpus and `None`; of one in MIG mode, its slices and the Gpu's own; twice `None`: it is lost."""
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = _field(pynvml.nvmlDeviceGetHandleByIndex, index, missing=True)
-        if handle is None:
-            continue
-        mode = _field(pynvml.nvmlDeviceGetMigMode, handle)
+        mode = None if handle is None else _field(pynvml.nvmlDeviceGetMigMode, handle)
         if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
             yield handle, None
             continue
@@ -346,16 +351,18 @@ def _devices() -> Iterator[tuple[Any, Any]]:
                 yield part, handle
 
 
-def _info(handle: Any, whole: Any, index: int) -> GpuInfo | None:
+def _info(handle: Any, whole: Any, position: int) -> GpuInfo | None:
     """A Gpu without a UUID or a size cannot be scheduled; the log says so."""
     uuid = _field(pynvml.nvmlDeviceGetUUID, handle, missing=True)
     memory = _field(_memory, handle, missing=True)
-    if uuid is None or memory is None:
-        log.warning("GPU %d gives no UUID or no memory size and is left out", index)
+    if uuid is None or memory is None or memory[0] <= 0:
+        log.warning("GPU %d gives no UUID or no memory size and is left out", position)
         return None
     name = _field(pynvml.nvmlDeviceGetName, handle, missing=True)
     parent = None if whole is None else _field(pynvml.nvmlDeviceGetUUID, whole, missing=True)
-    return GpuInfo(GpuUuid(uuid), index, name or "NVIDIA GPU", memory[0], None if parent is None else GpuUuid(parent))
+    return GpuInfo(
+        GpuUuid(uuid), position, name or "NVIDIA GPU", memory[0], None if parent is None else GpuUuid(parent)
+    )
 
 
 def _connected(found: Sequence[GpuInfo], parts: Mapping[GpuUuid, _Part]) -> list[GpuInfo]:

@@ -99,6 +99,7 @@ def entry_view(entry: Entry, viewer: Viewer = SEES_ALL) -> dict[str, Any]:
         "name": viewer.calls(about),
         "kind": about.kind,
         "owner": None if gpu else about.owner,
+        "own": viewer.owns(about),
         "event": entry.event,
         "reason": str(why),
         "reason_parts": why.view(),

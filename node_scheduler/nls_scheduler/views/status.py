@@ -96,6 +96,7 @@ def workload_view(state: NodeState, workload: Workload, now: float, names: Names
         "name": names.viewer.calls(workload.mention),
         "kind": spec.kind.value,
         "owner": spec.owner,
+        "own": names.viewer.owns(workload.mention),
         "phase": workload.phase.value,
         "request_bytes": spec.request_bytes,
         "limit_bytes": spec.limit_bytes,

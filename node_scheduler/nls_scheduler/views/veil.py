@@ -28,9 +28,13 @@ class Viewer:
     tenant: str = ""
     sees_all: bool = False
 
+    def owns(self, whose: Mention) -> bool:
+        """Whether `whose` is its own: in two pods everybody may have the same user id."""
+        return whose.owner != NOBODY and (whose.owner, whose.tenant) == (self.uid, self.tenant)
+
     def knows(self, whose: Mention) -> bool:
         """Whether it may read about `whose`."""
-        return self.sees_all or (whose.owner != NOBODY and (whose.owner, whose.tenant) == (self.uid, self.tenant))
+        return self.sees_all or self.owns(whose)
 
     def calls(self, whose: Mention) -> str:
         """What `whose` is called for it."""

@@ -46,10 +46,11 @@ class Figures:
     """Of one policy on one node.
 
     Attributes:
-        waits: of cells, from the moment their user ran them until they compute on a Gpu with all their state.
+        waits: of cells, each once, when it is over: from when their user ran them, or their notebook's cell before had
+            ended, until they computed on a Gpu with all their state; and again after they were broken off.
         command_waits: of commands, from their submission.
-        never_ran: cells whose session ended before they got a Gpu; they also count as waits until that end, and never
-            as at once.
+        never_ran: cells and commands that had no result before their session, or the play, ended, whatever they waited
+            for; they count as waits too, from their recorded time until that end, and never as at once.
         out_of_memory: cells and commands that failed because their Gpu had too little memory for them.
         lost: how often a session lost what it held on its Gpu, by whatever the policy does.
         broken_off: cells that were stopped while they ran, and started again.

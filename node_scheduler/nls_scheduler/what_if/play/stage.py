@@ -2,7 +2,8 @@
 
 A user runs a cell at its recorded time, or as soon as the one before has ended. Cells that compute on one Gpu at once
 slow each other down (`Costs.gpu_part`). At a session's recorded end its user leaves: a cell that runs ends first,
-cells that still wait never run. Of what happens in one moment sessions end first, then cells, and then others begin.
+cells that wait, for a Gpu or for that one, never run. Of what happens in one moment sessions end first, then cells, and
+then others begin.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Actor:
         request_bytes: of one Gpu of this node, as `limit_bytes`.
         cells: run by its user and not begun yet, oldest first; a command has one.
         asked_at: since when its first cell wants a Gpu; `None`: none wants one.
+        cell_waited_s: for how long its first cell waited for a Gpu that it has got, again where it was broken off.
         gpu: where a cell of it computes now.
         idle_since: since when none does.
         state_bytes: what its variables hold on a Gpu.
@@ -56,6 +58,7 @@ class Actor:
     recorded_s: float
     cells: deque[Cell] = field(default_factory=deque)
     asked_at: float | None = None
+    cell_waited_s: float = 0.0
     gpu: int | None = None
     idle_since: float = 0.0
     state_bytes: int = 0
@@ -170,7 +173,9 @@ class Stage:
         if actor.asked_at is None or actor.gpu is not None:
             raise ValueError(f"{actor.name} asks for no GPU")
         waited_s = self.now - actor.asked_at
-        self._note_wait(actor, waited_s, held_by)
+        actor.cell_waited_s += waited_s
+        if waited_s > 0 and held_by:
+            self.figures.waited(actor.name, held_by, waited_s)
         cell = actor.cells[0]
         actor.asked_at, actor.gpu = None, gpu
         self._note_waiting(actor)
@@ -190,7 +195,7 @@ class Stage:
         """Its first cell ends without a result: there is too little memory for it where it is."""
         if actor.asked_at is None:
             raise ValueError(f"{actor.name} asks for no GPU")
-        self._note_wait(actor, self.now - actor.asked_at, (), served=False)
+        self._count(actor, actor.cell_waited_s + self.now - actor.asked_at, served=False)
         self.figures.out_of_memory += 1
         self._next_cell(actor)
 
@@ -258,8 +263,7 @@ class Stage:
             going.append(heapq.heappop(self._ends)[2])
         for actor in going:
             actor.leaving = True
-            if actor.gpu is None:
-                self._give_up(actor)
+            self._give_up(actor)
         # Who waits goes first, then whoever came last: a place that is left goes to nobody who goes as well.
         going.reverse()
         going.sort(key=lambda actor: actor.waits_since is None)
@@ -268,12 +272,11 @@ class Stage:
                 self._leave(actor)
 
     def _give_up(self, actor: Actor) -> None:
-        self.figures.never_ran += len(actor.cells)
-        if actor.asked_at is not None:
-            for _ in actor.cells:
-                self._note_wait(actor, self.now - actor.asked_at, (), served=False)
+        """Whatever of it does not compute now has waited in vain since its user ran it."""
+        while len(actor.cells) > (actor.gpu is not None):
+            self.figures.never_ran += 1
+            self._count(actor, self.now - actor.cells.pop().begin_s, served=False)
         actor.asked_at = None
-        actor.cells.clear()
 
     def _leave(self, actor: Actor) -> None:
         self._give_up(actor)
@@ -298,16 +301,16 @@ class Stage:
             actor.waited_s += self.now - actor.waits_since
             actor.waits_since = None
 
-    def _note_wait(self, actor: Actor, waited_s: float, whom: tuple[str, ...], *, served: bool = True) -> None:
+    def _count(self, actor: Actor, waited_s: float, *, served: bool) -> None:
+        """A cell of it is over, with or without a result: each is, once."""
         (self.figures.command_waits if actor.is_command else self.figures.waits).add(waited_s, served=served)
-        if waited_s > 0 and whom:
-            self.figures.waited(actor.name, whom, waited_s)
 
     def _end_of(self, run: _Run, version: int) -> None:
         if run.version != version:
             return  # its rate has changed since, or it was stopped
         actor, cell = run.actor, run.cell
         self._stop(actor)
+        self._count(actor, actor.cell_waited_s, served=True)
         self.figures.used_s += cell.length_s
         self.figures.again_s += run.again_s
         self.figures.slowed_s += max(0.0, self.now - run.began_at - cell.length_s - run.again_s)
@@ -320,7 +323,7 @@ class Stage:
 
     def _next_cell(self, actor: Actor) -> None:
         actor.cells.popleft()
-        actor.asked_at = None
+        actor.asked_at, actor.cell_waited_s = None, 0.0
         self._note_waiting(actor)
         if actor.is_command or actor.leaving:
             self._leave(actor)

@@ -28,6 +28,7 @@ class TimeQuantum(Base):
         self._place: dict[Actor, int] = {}
         self._line: list[deque[Actor]] = [deque() for _ in range(stage.gpus)]
         self._turn: list[int] = [0] * stage.gpus
+        self._quanta_since: list[float | None] = [None] * stage.gpus
         self._paging: set[int] = set()
         self._last: list[Actor | None] = [None] * stage.gpus
 
@@ -46,6 +47,8 @@ class TimeQuantum(Base):
         self._line[gpu].append(actor)
         if self._line[gpu][0] is actor:
             self._begin_turn(gpu)
+        else:
+            self._time_turn(gpu)
 
     def finished(self, actor: Actor, cell: Cell) -> None:
         """The next one's turn."""
@@ -78,6 +81,7 @@ class TimeQuantum(Base):
 
     def _begin_turn(self, gpu: int) -> None:
         self._turn[gpu] += 1
+        self._quanta_since[gpu] = None
         turn, line = self._turn[gpu], self._line[gpu]
         if not line:
             return
@@ -103,15 +107,19 @@ class TimeQuantum(Base):
             self._stage.compute(actor, gpu, held_by=held_by)
         else:
             self._stage.share_anew(gpu)
-        self._stage.at(self._stage.now + self._stage.costs.quantum_s, lambda: self._end_turn(gpu, turn))
+        self._quanta_since[gpu] = self._stage.now
+        self._time_turn(gpu)
+
+    def _time_turn(self, gpu: int) -> None:
+        """It ends with the quantum that has begun; nobody looks at the clock for one who is alone."""
+        turn, since, quantum_s = self._turn[gpu], self._quanta_since[gpu], self._stage.costs.quantum_s
+        if since is not None and len(self._line[gpu]) > 1:
+            whole = (self._stage.now - since) // quantum_s
+            self._stage.at(since + (whole + 1) * quantum_s, lambda: self._end_turn(gpu, turn))
 
     def _end_turn(self, gpu: int, turn: int) -> None:
-        if turn != self._turn[gpu]:
-            return
         line = self._line[gpu]
-        if len(line) > 1:
+        if turn == self._turn[gpu] and len(line) > 1:
             line.rotate(-1)
             self._stage.share_anew(gpu)
             self._begin_turn(gpu)
-        else:
-            self._stage.at(self._stage.now + self._stage.costs.quantum_s, lambda: self._end_turn(gpu, turn))

@@ -32,7 +32,7 @@ _COLUMNS: Final = (
     ("wait p50, p95, p99", "how long cells waited: half, 95 % and 99 % of them waited no longer"),
     (
         "never ran",
-        "cells whose session ended first: they waited for a GPU, or for their notebook's longer cells before",
+        "cells whose session ended first: all are late, for want of a GPU or behind their notebook's longer cells",
     ),
     ("reserved", "GPU-hours that nobody else could have, by that policy's own measure"),
     (

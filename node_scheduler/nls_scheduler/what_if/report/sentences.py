@@ -83,13 +83,17 @@ def _why_late(results: Results, ours: str) -> list[str]:
     late += duration(figures.waits.percentile_s(1.0))
     if figures.out_of_memory:
         late += f", and {figures.out_of_memory} had too little memory"
+    behind = ""
+    if figures.never_ran:
+        late += f"; {figures.never_ran} never ran, as their session ended first"
+        behind = "; or their notebook's own cells before took longer, beside others" if figures.slowed_s else ""
     if ours == "nls":
-        return [f"{late}: every request that fits was promised to others."]
+        return [f"{late}: every request that fits was promised to others{behind}."]
     back_s = 2 * costs.order_s + costs.stop_s + costs.release_s + costs.start_s(0, standing_by=True)
     why = (
         f"{late}: not all requests fit at the same time, and some notebooks are in host memory. To be back takes "
         f"{back_s:.2g} s, and a second more for each {costs.restore_bytes_per_s / 1e9:g} GB that they hold; where all "
-        "others compute, until one of them ends."
+        f"others compute, until one of them ends{behind}."
     )
     return [why]
 

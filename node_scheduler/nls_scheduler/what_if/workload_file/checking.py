@@ -16,14 +16,17 @@ if TYPE_CHECKING:
 
 MOST_S: Final = 1e11
 """Three thousand years: seconds since 1970 are fewer, milliseconds are more."""
+MOST_YEARS: Final = 10
+"""From the first begin to the last end: two who take turns of half a minute for so long do it ten million times."""
+_YEAR_S: Final = 365.25 * 86400
 
 
 class Checker:
     """Takes each row in turn. Raises WorkloadFileError with the row's number.
 
-    Rows are in order of their begins; cells lie within their open session and do not overlap; a session may begin in
-    the moment in which another of its name ends. `gpu_bytes`: the Gpus' memory, beyond which nobody can hold or ask
-    for anything; `None`: not known yet.
+    Rows are in order of their begins, and no two of them are ten years apart; cells lie within their open session and
+    do not overlap; a session may begin in the moment in which another of its name ends. `gpu_bytes`: the Gpus' memory,
+    beyond which nobody can hold or ask for anything; `None`: not known yet.
     """
 
     def __init__(self, gpu_bytes: int | None = None) -> None:
@@ -48,6 +51,10 @@ class Checker:
         if row.begin_s < self._last_s:
             what = f"{row.name!r} begins at {row.begin_s:g} s, before the row above it; rows are in order of begins"
             raise wrong(number, what)
+        self._begin_s = row.begin_s if self._begin_s is None else self._begin_s
+        if row.end_s - self._begin_s > MOST_YEARS * _YEAR_S:
+            what = f"{row.name!r} ends more than {MOST_YEARS} years after the workload's begin: are these seconds?"
+            raise wrong(number, what)
         self._last_s = row.begin_s
         while self._ends and self._ends[0][0] <= row.begin_s:
             _, name = heapq.heappop(self._ends)
@@ -62,7 +69,6 @@ class Checker:
                 self._take_session(number, row)
             elif row.memory_bytes:
                 self._take_size(number, row.name, "holds", row.memory_bytes)
-        self._begin_s = row.begin_s if self._begin_s is None else self._begin_s
         self._end_s = max(self._end_s, row.end_s)
         self._counts[type(row).__name__] += 1
 
@@ -115,7 +121,8 @@ class Checker:
 
 def wrong(number: int | None, what: str) -> WorkloadFileError:
     """One sentence about a row, or about no row of a file."""
-    return WorkloadFileError(f"{what[0].upper()}{what[1:]}." if number is None else f"Row {number}: {what}.")
+    what += "" if what.endswith("?") else "."
+    return WorkloadFileError(f"{what[0].upper()}{what[1:]}" if number is None else f"Row {number}: {what}")
 
 
 def checked(rows: Iterable[tuple[int | None, Row]], checker: Checker) -> Iterator[Row]:
