@@ -121,6 +121,10 @@ def test_a_cordoned_node_is_vacated_in_an_order_and_their_next_cells_bring_noteb
 
 
 def test_whoever_was_moved_can_read_why_in_the_pod_s_events(story: Story) -> None:
+    story.spread()
+    train = pod("train", gpus=1, scheduler="default-scheduler", phase="Pending")
+    story.cluster.put(train)
+    story.gathered()
     moved = wait_until(lambda: story.cluster.events("GpuMoved"), DEADLINE_S)
     assert {event["involvedObject"]["uid"] for event in moved} <= set(story.uids.values())
     assert all("because" in event["message"] for event in moved)
@@ -129,6 +133,8 @@ def test_whoever_was_moved_can_read_why_in_the_pod_s_events(story: Story) -> Non
     told = [entry for entry in history if entry["event"] == "moved" and "default/train" in entry["reason"]]
     assert told
     assert {entry["cause"]["name"] for entry in told} == {"default/train"}
+    story.cluster.api.delete(PODS, train)
+    story.spread()
 
 
 def test_a_pod_that_is_only_bound_vacates_the_gpu_too(story: Story) -> None:

@@ -77,7 +77,8 @@ class Answers(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def url() -> Iterator[str]:
+def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr("nls_scheduler.what_if.observing.servers.TIMEOUT_S", 60.0)  # this machine may be busy
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
