@@ -24,12 +24,13 @@ from nls_scheduler.kubernetes_driver.kubelet import Kubelet
 from nls_scheduler.kubernetes_driver.nodes import CORDONED, IDLE_LEAVE, node_record
 from nls_scheduler.kubernetes_driver.operator_topology import OperatorTopology, topology
 from nls_scheduler.kubernetes_driver.overfull_homes import OverfullHomes
+from nls_scheduler.kubernetes_driver.pace import Pace
 from nls_scheduler.kubernetes_driver.passing import Passing
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
 from nls_scheduler.kubernetes_driver.policy_in_use import PolicyInUse
 from nls_scheduler.kubernetes_driver.quantities import MIB, counted_memory_bytes
-from nls_scheduler.kubernetes_driver.reflector import Api, Pace, Reflector
+from nls_scheduler.kubernetes_driver.reflector import Api, Reflector
 from nls_scheduler.kubernetes_driver.tenancy import allotment
 from nls_scheduler.kubernetes_driver.vacating import ClusterMetrics, Vacating
 from nls_scheduler.kubernetes_driver.view import Sources, View, look

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from nls_scheduler.kubernetes_driver.reflector import Api, ApiError, Pace, Reflector
+from nls_scheduler.kubernetes_driver.pace import Pace
+from nls_scheduler.kubernetes_driver.reflector import Api, ApiError, Reflector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
