@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from nls_scheduler.kubernetes_driver.pace import Rounds
 from nls_scheduler.kubernetes_driver.podresources import KubeletError, PodResources
 from nls_scheduler.units.clock import boottime_s
 
@@ -32,8 +34,13 @@ class Kubelet:
         self._hurry = asyncio.Event()
         self.heard_at: float | None = None
         self.allocations: dict[str, tuple[str, ...]] | None = None
-        self.trouble: str | None = None
+        self._rounds = Rounds("Asking the kubelet for its allocations")
+        self._why: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
         """Why nothing new comes at the moment."""
+        return self._why or self._rounds.trouble
 
     @property
     def age_s(self) -> float | None:
@@ -64,25 +71,25 @@ class Kubelet:
 
     async def run(self) -> None:
         """Ask until cancelled."""
-        while True:
-            pause_s = await self._ask()
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._hurry.wait()
-            except TimeoutError:
-                pass
-            self._hurry.clear()
+        await self._rounds.go_on(self._ask_and_wait)
+
+    async def _ask_and_wait(self) -> None:
+        pause_s = await self._ask()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._hurry.wait()
+        self._hurry.clear()
 
     async def _ask(self) -> float:
         asked_at = boottime_s()
         try:
             allocations = await self._client.allocations()
         except KubeletError as error:
-            if self.trouble is None:
+            if self._why is None:
                 log.warning("%s; the last known allocations stay", error)
-            self.trouble = str(error)
+            self._why = str(error)
             return _FAILING_S
-        self.trouble, self.heard_at = None, asked_at
+        self._why, self.heard_at = None, asked_at
         if allocations != self.allocations:
             self.allocations = allocations
             self._changed()
