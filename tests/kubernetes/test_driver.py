@@ -328,3 +328,34 @@ def test_claims_that_rbac_refuses_are_told_and_the_kubelet_s_word_holds(tmp_path
     with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.claims = {"default/train": ["gpu-0"]}
         run(tmp_path, story, before=before)
+
+
+@pytest.mark.faults
+def test_nothing_is_kept_for_a_decision_whose_kind_is_away_and_it_is_seen_again_soon(tmp_path: Path) -> None:
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        def coming() -> dict[str, int]:
+            return {owner.name: owner.devices_to_come for owner in host.state.claims.owners}
+
+        assert isinstance(server, FakeApiServer)
+        await do(lambda: server.put(BIND_REQUESTS, bind_request("train", count=2)))
+        await until(lambda: coming() == {"default/train": 2})
+        await do(lambda: server.remove_kind(BIND_REQUESTS))
+        await until(lambda: coming() == {})
+        assert "no longer knows this kind of object" in str(cluster.trouble)
+        server.add_kind(BIND_REQUESTS)
+        await do(lambda: server.put(BIND_REQUESTS, bind_request("next", count=1)))
+        await until(lambda: coming() == {"default/next": 1})
+        await until(lambda: cluster.trouble is None)
+
+    with FakeKubelet(tmp_path / "kubelet.sock"):
+        run(tmp_path, story, pace=replace(PACE, absent_s=3600.0))
+
+
+def test_a_name_that_no_node_has_is_said(tmp_path: Path) -> None:
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: "no node 'node-a'" in str(cluster.trouble))
+        await do(lambda: server.put(NODES, node()))
+        await until(lambda: cluster.trouble is None)
+
+    with FakeKubelet(tmp_path / "kubelet.sock"):
+        run(tmp_path, story, before=lambda server: server.clear(NODES))

@@ -177,7 +177,16 @@ class KubernetesCluster:
         """See `cluster.Cluster`."""
         followed = (self._policy, *self._reflectors, self._dynamic, self._topology, self._kubelet, self._view)
         told = (part.trouble for part in (self._looks, *followed, self._heartbeat) if part is not None)
-        return next((why for why in told if why is not None), self._cordoned)
+        return self._no_such_node or next((why for why in told if why is not None), self._cordoned)
+
+    @property
+    def _no_such_node(self) -> str | None:
+        if not self._nodes.synced or self._nodes.records:
+            return None
+        return (
+            f"The cluster has no node {self._settings.node!r}, so that no pod is seen: set NODE_NAME by a fieldRef to "
+            "spec.nodeName, or give --node-name."
+        )
 
     @property
     def _cordoned(self) -> str | None:
