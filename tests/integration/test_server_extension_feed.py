@@ -8,19 +8,21 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from daemon_process import DaemonProcess
 from nls_jupyter_server import status_feed
+from nls_jupyter_server.orders import Orders
 from nls_jupyter_server.page_state import unreachable
 from nls_jupyter_server.status_feed import StatusFeed
 from nls_jupyter_server.status_socket import StatusSocket
+from nls_scheduler.wire.errors import Problem
 from pages import apply
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncIterator, Coroutine
     from pathlib import Path
-
-    import pytest
 
 WITHIN_S = 10.0
 
@@ -88,6 +90,62 @@ def test_while_nobody_watches_the_daemon_is_left_in_peace(tmp_path: Path) -> Non
             await reached(feed)
         await reached(feed, reachable=False)
         await eventually(lambda: done(asyncio.all_tasks() <= before), WITHIN_S)
+        await feed.close()
+
+    with DaemonProcess(tmp_path) as daemon:
+        run(story())
+
+
+@pytest.mark.parametrize("answer", [{}, [], {"workloads": ["a"]}, RecursionError("too many brackets")], ids=repr)
+def test_an_answer_that_nobody_can_read_is_a_sentence_for_who_follows_and_for_who_asks_once(
+    monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    class Strange:
+        async def history(self) -> list[dict[str, Any]]:
+            return []
+
+        async def status(self) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        async def events(self) -> AsyncIterator[dict[str, Any]]:
+            yield await asyncio.Future()
+
+    async def client(_feed: StatusFeed) -> Any:
+        return Strange()
+
+    async def story() -> None:
+        feed = StatusFeed(NoKernels(), dict)  # type: ignore[arg-type]  # only what is used
+        orders = Orders(feed)
+        assert "another version" in (await orders.state())["daemon"]["message"]
+        with pytest.raises(Problem, match="another version"):
+            await orders.is_own("a")
+        with feed.watched():
+            await feed.newer_than(0, WITHIN_S)
+            assert "another version" in feed.state["daemon"]["message"]
+        await feed.close()
+
+    monkeypatch.setattr(StatusFeed, "client", client)
+    run(story())
+
+
+def test_the_feed_goes_on_after_what_nobody_foresaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, answers = status_feed.page_state, []
+
+    def strange(*arguments: Any) -> Any:
+        answers.append(arguments)
+        if len(answers) < 3:
+            raise ArithmeticError("of a kind that nobody foresaw")
+        return real(*arguments)
+
+    async def story() -> None:
+        feed = feed_of(daemon)
+        monkeypatch.setattr(status_feed, "page_state", strange)
+        with feed.watched():
+            await feed.newer_than(0, WITHIN_S)
+            assert "please report it" in feed.state["daemon"]["message"]
+            await reached(feed)
         await feed.close()
 
     with DaemonProcess(tmp_path) as daemon:
