@@ -96,7 +96,7 @@ class StatusFeed(LoggingConfigurable):
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             self.log.warning("The daemon's status cannot be read: %r", error)
             text = "The daemon speaks another version of nls-jupyter: update it, or this server, and restart."
-            raise Problem(502, "Another version", text, "node") from error
+            raise Problem(502, "Unreadable message", text, "server") from error
 
     async def refreshed(self) -> State:
         """The state as of now, for whoever does not watch. Raises DaemonUnreachable and Problem."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -218,6 +219,27 @@ class SlowPage(StatusSocket):
     async def write_message(self, message: Any, _binary: bool = False) -> None:  # type: ignore[override]
         await self.takes.acquire()
         self.sent.append(json.loads(message))
+
+
+def test_a_page_whose_sending_fails_is_hung_up_on_and_may_come_again(caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(SlowPage):
+        closed_with: int | None = None
+        log = logging.getLogger("page")
+
+        async def write_message(self, _message: Any, _binary: bool = False) -> None:  # type: ignore[override]
+            raise ArithmeticError("of a kind that nobody foresaw")
+
+        def close(self, code: int | None = None, _reason: str | None = None) -> None:
+            self.closed_with = code
+
+    async def story() -> None:
+        feed, page = StatusFeed(NoKernels(), dict, socket="/nowhere/nls.sock"), Odd()  # type: ignore[arg-type]
+        await page._send_all(feed)
+        assert page.closed_with == 1011
+        await feed.close()
+
+    run(story())
+    assert "ArithmeticError" in caplog.text
 
 
 def test_a_slow_page_gets_fewer_and_larger_differences_and_ends_with_the_same_state(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -12,16 +12,18 @@ from driven_node import ONE, PACE, NodeOfTests, do, run, until
 from fake_kubelet import FakeKubelet
 from nls_scheduler.kubernetes_driver import driver
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
+from nls_scheduler.kubernetes_driver.by_name import ByName
 from nls_scheduler.kubernetes_driver.kubelet import Kubelet
 from nls_scheduler.kubernetes_driver.pace import Pace, Rounds
 from nls_scheduler.kubernetes_driver.pods import PodRecord
-from objects import CONFIG_MAPS, config_map
+from objects import CONFIG_MAPS, PODS, config_map
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from api_servers import ApiServer
     from nls_scheduler.kubernetes_driver.driver import KubernetesCluster
+    from nls_scheduler.kubernetes_driver.reflector import Api
 
 QUICK = Pace(least_s=0.001, most_s=0.01)
 
@@ -119,6 +121,24 @@ def test_no_work_of_the_driver_ends_whatever_its_clients_raise(tmp_path: Path, m
 
     with FakeKubelet(tmp_path / "kubelet.sock"):
         run(tmp_path, story, pace=replace(PACE, watch_s=0.2, beat_s=0.05))
+
+
+def test_a_question_that_fails_unforeseen_is_told_and_holds_nothing_back() -> None:
+    class Odd:
+        async def list(self, _path: str, _params: object) -> Any:
+            return _fails()
+
+    async def main() -> None:
+        answered = asyncio.Event()
+        asked: ByName[str] = ByName(cast("Api", Odd()), PODS, str, answered.set)
+        asked.want({"default/train"})
+        assert asked.asked_for == {"default/train"}
+        await asyncio.wait_for(answered.wait(), 15)
+        assert (asked.asked_for, asked.records) == (frozenset(), {})
+        assert "SelfMadeError" in str(asked.trouble)
+        await asked.close()
+
+    asyncio.run(main())
 
 
 def _fails(*_: Any, **__: Any) -> Any:
