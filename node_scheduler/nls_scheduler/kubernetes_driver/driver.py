@@ -100,7 +100,7 @@ class KubernetesCluster:
     async def start(self, host: Host) -> None:
         """See `cluster.Cluster`. Raises what `connect` raises."""
         self._host, self._started_at = host, boottime_s()
-        self._kubelet = Kubelet(self._settings.kubelet_socket, self._changed)
+        self._kubelet = Kubelet(self._settings.kubelet_socket, self._changed, self._settings.pace)
         self._opened.push_async_callback(self._kubelet.close)
         # It is on this node and answers at once: an owner is known before the API server has said a word.
         self._api, _ = api, _ = await asyncio.gather(self._connect(), self._kubelet.begin())

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from nls_scheduler.kubernetes_driver.pace import Pace
+
 _EXPECTING_S: Final = 0.1
 _UNKNOWN_S: Final = 0.5
 _QUIET_S: Final = 2.0
@@ -26,15 +28,15 @@ log = logging.getLogger(__name__)
 class Kubelet:
     """The kubelet's allocations as last told. While it does not answer, the last ones stay."""
 
-    def __init__(self, socket: Path, changed: Callable[[], None]) -> None:
-        """`changed` is called in the loop when the allocations have."""
+    def __init__(self, socket: Path, changed: Callable[[], None], pace: Pace | None = None) -> None:
+        """`changed` is called in the loop when the allocations have; `pace`: after what nobody foresaw."""
         self._client = PodResources(socket)
         self._changed = changed
         self._pause_s = _QUIET_S
         self._hurry = asyncio.Event()
         self.heard_at: float | None = None
         self.allocations: dict[str, tuple[str, ...]] | None = None
-        self._rounds = Rounds("Asking the kubelet for its allocations")
+        self._rounds = Rounds("Asking the kubelet for its allocations", pace)
         self._why: str | None = None
 
     @property
