@@ -302,10 +302,11 @@ def test_a_pod_that_cannot_be_patched_is_let_through_with_a_warning() -> None:
         (pod("notebook", container(volumeMounts=[AT_THE_SOCKET]), volumes=[{"name": "mine", "emptyDir": {}}]),
          "something else mounted at /run/nls"),
         (pod("notebook", container(volumeMounts=[AT_THE_SOCKET])), "something else mounted at /run/nls"),
+        (pod("owner", container(gpus=1), os={"name": "windows"}), "another operating system"),
         (with_metadata("owner", annotations=3), "annotations are no object"),
         (with_metadata("owner", managedFields=nested(600)), "nested too deeply"),
     ],
-    ids=["named alike", "its own there", "nothing there", "annotations", "deep"],
+    ids=["named alike", "its own there", "nothing there", "Windows", "annotations", "deep"],
 )  # fmt: skip
 def test_what_would_be_refused_or_cannot_be_understood_is_let_through_with_a_warning(
     written: dict[str, Any], why: str

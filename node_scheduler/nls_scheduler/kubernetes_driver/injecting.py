@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.kubernetes_driver.pods import MANAGED_ANNOTATION, pod_record
+from nls_scheduler.kubernetes_driver.written import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -176,6 +177,8 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
     record = _record(patch.pod, injection.socket_directory)
     if record is None or record.demand is None or record.managed or _named(patch.init_containers, WAITING):
         return
+    if mapping(patch.spec, "os").get("name") == "windows":
+        raise Unpatchable("it is of another operating system than the daemon's nodes")
     if _named(patch.containers, WAITING):
         raise Unpatchable(f"it has another container of the name {WAITING}")
     user = {} if injection.user is None else {"runAsNonRoot": True, "runAsUser": injection.user}
