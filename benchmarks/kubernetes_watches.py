@@ -34,8 +34,9 @@ from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.core.step import step
 from nls_scheduler.kubernetes_driver import access
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
+from nls_scheduler.kubernetes_driver.pace import Pace
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
-from nls_scheduler.kubernetes_driver.reflector import Pace, Reflector
+from nls_scheduler.kubernetes_driver.reflector import Reflector
 from nls_scheduler.kubernetes_driver.view import Sources, look
 from objects import BIND_REQUESTS, PODS, reservation, shared_pod
 from waiting import wait_until

@@ -69,11 +69,17 @@ class NlsExtension(ExtensionApp):
     async def _look_after_kernels(self) -> None:
         while True:
             await self._until_the_next_look()
-            found = await asyncio.to_thread(self.orphanage.look, self.kernels.by_pid().keys())
-            for workload, pid in found.items():
-                self.log.info("GPU workload %s belongs to kernel process %d.", workload, pid)
-            for workload in await asyncio.to_thread(self.orphanage.end_orphans):
-                self.log.warning("The kernel of GPU workload %s has ended; so has its GPU process now.", workload)
+            try:
+                await self._look_at_kernels()
+            except Exception:
+                self.log.exception("A look for kernels with GPU workloads failed, please report it; another follows.")
+
+    async def _look_at_kernels(self) -> None:
+        found = await asyncio.to_thread(self.orphanage.look, self.kernels.by_pid().keys())
+        for workload, pid in found.items():
+            self.log.info("GPU workload %s belongs to kernel process %d.", workload, pid)
+        for workload in await asyncio.to_thread(self.orphanage.end_orphans):
+            self.log.warning("The kernel of GPU workload %s has ended; so has its GPU process now.", workload)
 
     async def _until_the_next_look(self) -> None:
         if self.events.met.is_set():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RETRY_FIRST_S: Final = 0.5
 RETRY_LONGEST_S: Final = 5.0
-_GO_ON_AFTER: Final = (DaemonUnreachable, Problem, KeyError, TypeError, ValueError)
+_GO_ON_AFTER: Final = (DaemonUnreachable, Problem, AttributeError, KeyError, RecursionError, TypeError, ValueError)
 
 
 class EventWatch:
@@ -65,6 +65,8 @@ class EventWatch:
             except _GO_ON_AFTER as error:
                 # A node without a daemon is no news, and a page that looks says why.
                 self._log.debug("No events of the GPUs for now: %s", error)
+            except Exception:  # noqa: BLE001 - the log has it with its traceback
+                self._log.exception("Following the events of the GPUs failed and begins anew, please report it.")
             finally:
                 self.following.clear()
             pause_s = RETRY_FIRST_S if time.monotonic() - began > RETRY_LONGEST_S else min(RETRY_LONGEST_S, 2 * pause_s)

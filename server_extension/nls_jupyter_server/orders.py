@@ -34,8 +34,9 @@ class Orders:
     async def is_own(self, workload_id: str) -> bool:
         """Whether it belongs to this server's user. Asked of the daemon: a state that pages show may be old."""
         client = await self._feed.client()
-        status = await client.status()
-        entry = next((w for w in status["workloads"] if w["id"] == workload_id), None)
+        with self._feed.understood():
+            status = await client.status()
+            entry = next((w for w in status["workloads"] if w["id"] == workload_id), None)
         if entry is None:
             raise unknown_workload(workload_id[:100])
         return is_own(entry, os.geteuid())

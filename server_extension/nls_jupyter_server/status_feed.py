@@ -63,7 +63,6 @@ class StatusFeed(LoggingConfigurable):
         self._watchers += 1
         if self._watchers == 1:
             self._task = asyncio.get_running_loop().create_task(self._run(self._task))
-            self._task.add_done_callback(self._tell_defect)
         try:
             yield
         finally:
@@ -89,10 +88,21 @@ class StatusFeed(LoggingConfigurable):
         """A client for one order. Raises DaemonUnreachable."""
         return await DaemonClient.connect(Path(self.socket) if self.socket else None, may_start=False)
 
+    @contextmanager
+    def understood(self) -> Iterator[None]:
+        """Raises Problem where what the daemon says is nothing that this version can read."""
+        try:
+            yield
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            self.log.warning("The daemon's status cannot be read: %r", error)
+            text = "The daemon speaks another version of nls-jupyter: update it, or this server, and restart."
+            raise Problem(502, "Unreadable message", text, "server") from error
+
     async def refreshed(self) -> State:
         """The state as of now, for whoever does not watch. Raises DaemonUnreachable and Problem."""
         client = await self.client()
-        return await self._ask(client, await client.history())
+        with self.understood():
+            return await self._ask(client, await client.history())
 
     async def close(self) -> None:
         """End. Idempotent."""
@@ -111,12 +121,13 @@ class StatusFeed(LoggingConfigurable):
             while True:
                 began = time.monotonic()
                 try:
-                    await self._follow()
+                    with self.understood():
+                        await self._follow()
                 except (DaemonUnreachable, Problem) as error:
                     self._publish(unreachable(str(error), self.state))
-                except (KeyError, TypeError, ValueError) as error:
-                    self.log.warning("The daemon's status cannot be read: %r", error)
-                    text = "The daemon speaks another version of nls-jupyter: update it, or this server, and restart."
+                except Exception as error:
+                    self.log.exception("The feed of the GPU status failed and begins anew, please report it.")
+                    text = f"A defect of nls-jupyter, please report it with this server's log: {type(error).__name__}."
                     self._publish(unreachable(text, self.state))
                 pause_s = RETRY_FIRST_S if time.monotonic() - began > RETRY_LONGEST_S else pause_s * 2
                 await asyncio.sleep(min(RETRY_LONGEST_S, pause_s))
@@ -181,7 +192,3 @@ class StatusFeed(LoggingConfigurable):
         self.version += 1
         self._changed.set()
         self._changed = asyncio.Event()
-
-    def _tell_defect(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self.log.error("The feed of the GPU status failed, please report it.", exc_info=error)

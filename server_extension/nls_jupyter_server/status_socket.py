@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from nls_jupyter_server.status_feed import StatusFeed
 
 ALIVE_EVERY_S: Final = 15.0
+_INTERNAL_ERROR: Final = 1011
+"""Of RFC 6455, 7.4.1."""
 
 
 class StatusSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
@@ -67,6 +69,9 @@ class StatusSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):
                     await self._send(version, last, _difference(before, state))
         except WebSocketClosedError:
             self.log.debug("A page that showed the GPUs has gone.")
+        except Exception:
+            self.log.exception("What a page is shown of the GPUs failed, please report it; the page connects anew.")
+            self.close(_INTERNAL_ERROR)
 
     async def _send(self, version: int, after: int | None, message: State) -> None:
         head = {"version": version, "after": after, "time": round(time.time(), 3)}

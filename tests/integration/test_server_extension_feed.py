@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
+import logging
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from daemon_process import DaemonProcess
 from nls_jupyter_server import status_feed
+from nls_jupyter_server.orders import Orders
 from nls_jupyter_server.page_state import unreachable
 from nls_jupyter_server.status_feed import StatusFeed
 from nls_jupyter_server.status_socket import StatusSocket
+from nls_scheduler.wire.errors import Problem
 from pages import apply
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncIterator, Coroutine
     from pathlib import Path
-
-    import pytest
 
 WITHIN_S = 10.0
 
@@ -94,6 +97,62 @@ def test_while_nobody_watches_the_daemon_is_left_in_peace(tmp_path: Path) -> Non
         run(story())
 
 
+@pytest.mark.parametrize("answer", [{}, [], {"workloads": ["a"]}, RecursionError("too many brackets")], ids=repr)
+def test_an_answer_that_nobody_can_read_is_a_sentence_for_who_follows_and_for_who_asks_once(
+    monkeypatch: pytest.MonkeyPatch, answer: Any
+) -> None:
+    class Strange:
+        async def history(self) -> list[dict[str, Any]]:
+            return []
+
+        async def status(self) -> Any:
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        async def events(self) -> AsyncIterator[dict[str, Any]]:
+            yield await asyncio.Future()
+
+    async def client(_feed: StatusFeed) -> Any:
+        return Strange()
+
+    async def story() -> None:
+        feed = StatusFeed(NoKernels(), dict)  # type: ignore[arg-type]  # only what is used
+        orders = Orders(feed)
+        assert "another version" in (await orders.state())["daemon"]["message"]
+        with pytest.raises(Problem, match="another version"):
+            await orders.is_own("a")
+        with feed.watched():
+            await feed.newer_than(0, WITHIN_S)
+            assert "another version" in feed.state["daemon"]["message"]
+        await feed.close()
+
+    monkeypatch.setattr(StatusFeed, "client", client)
+    run(story())
+
+
+def test_the_feed_goes_on_after_what_nobody_foresaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, answers = status_feed.page_state, []
+
+    def strange(*arguments: Any) -> Any:
+        answers.append(arguments)
+        if len(answers) < 3:
+            raise ArithmeticError("of a kind that nobody foresaw")
+        return real(*arguments)
+
+    async def story() -> None:
+        feed = feed_of(daemon)
+        monkeypatch.setattr(status_feed, "page_state", strange)
+        with feed.watched():
+            await feed.newer_than(0, WITHIN_S)
+            assert "please report it" in feed.state["daemon"]["message"]
+            await reached(feed)
+        await feed.close()
+
+    with DaemonProcess(tmp_path) as daemon:
+        run(story())
+
+
 def test_a_daemon_that_speaks_otherwise_is_named_and_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +219,27 @@ class SlowPage(StatusSocket):
     async def write_message(self, message: Any, _binary: bool = False) -> None:  # type: ignore[override]
         await self.takes.acquire()
         self.sent.append(json.loads(message))
+
+
+def test_a_page_whose_sending_fails_is_hung_up_on_and_may_come_again(caplog: pytest.LogCaptureFixture) -> None:
+    class Odd(SlowPage):
+        closed_with: int | None = None
+        log = logging.getLogger("page")
+
+        async def write_message(self, _message: Any, _binary: bool = False) -> None:  # type: ignore[override]
+            raise ArithmeticError("of a kind that nobody foresaw")
+
+        def close(self, code: int | None = None, _reason: str | None = None) -> None:
+            self.closed_with = code
+
+    async def story() -> None:
+        feed, page = StatusFeed(NoKernels(), dict, socket="/nowhere/nls.sock"), Odd()  # type: ignore[arg-type]
+        await page._send_all(feed)
+        assert page.closed_with == 1011
+        await feed.close()
+
+    run(story())
+    assert "ArithmeticError" in caplog.text
 
 
 def test_a_slow_page_gets_fewer_and_larger_differences_and_ends_with_the_same_state(tmp_path: Path) -> None:

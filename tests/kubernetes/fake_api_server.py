@@ -161,6 +161,16 @@ class FakeApiServer:
             if where == collection:
                 self.delete(collection, written)
 
+    def remove_kind(self, path: str) -> None:
+        """From now on there is no such kind of object; nobody is told that its objects are gone."""
+
+        async def work() -> None:
+            self.kinds.discard(path)
+            self._objects = {key: written for key, written in self._objects.items() if key[0] != path}
+            self._end_watches()
+
+        self.do(work)
+
     def add_kind(self, path: str) -> None:
         """From now on there is that kind of object."""
         self.kinds.add(path)

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_GARBAGE = b"\xff\xff\xff\xff is no ListPodResourcesResponse"
+
+
 class FakeKubelet:
     """Use as a context manager; `allocations`: devices by `namespace/name`, `claims`: DRA device names by the same."""
 
@@ -22,6 +25,7 @@ class FakeKubelet:
         self.claims: dict[str, list[str]] = {}
         self.resource = "nvidia.com/gpu"
         self.failing = False
+        self.garbled = False
         self.calls = 0
 
     def __enter__(self) -> Self:
@@ -30,7 +34,7 @@ class FakeKubelet:
         handler = grpc.unary_unary_rpc_method_handler(
             self._list,
             request_deserializer=MESSAGES["ListPodResourcesRequest"].FromString,
-            response_serializer=lambda message: message.SerializeToString(),
+            response_serializer=lambda message: _GARBAGE if self.garbled else message.SerializeToString(),
         )
         service, method = METHOD.strip("/").split("/")
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,12 +14,17 @@ import pytest
 from fake_api_server import FakeApiServer
 from nls_scheduler.kubernetes_driver import access
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
+from nls_scheduler.kubernetes_driver.reflector import ApiError
 from objects import PODS, pod
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+
+
+class SelfMadeError(Exception):
+    """Nobody foresaw it."""
 
 
 def test_a_pod_needs_no_kubeconfig_and_follows_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,8 +36,9 @@ def test_a_pod_needs_no_kubeconfig_and_follows_its_token(tmp_path: Path, monkeyp
             (tmp_path / "token").write_text("renewed")
             monkeypatch.setattr(access, "_READ_AGAIN_S", -1.0)
             await api.list(PODS, {})
-            (tmp_path / "token").write_text("")
-            await api.list(PODS, {})
+            for unusable in (b"", b"\xff\xfe is no text", b"of two\nlines", b"of nothing\x00"):
+                (tmp_path / "token").write_bytes(unusable)
+                await api.list(PODS, {})
         finally:
             await api.close()
 
@@ -69,6 +76,27 @@ def test_a_pod_follows_its_cluster_to_another_certificate_authority(
         server.put(PODS, pod("there"))
         moved(server.service_account(tmp_path))
         asyncio.run(story(server))
+
+
+@pytest.mark.parametrize("header", ["of two\nlines", SelfMadeError("the program that gives the token has gone")])
+def test_whatever_stands_in_the_way_of_a_request_is_an_api_error(header: str | Exception) -> None:
+    async def authorization() -> str:
+        if isinstance(header, Exception):
+            raise header
+        return header
+
+    async def story() -> None:
+        api = KubernetesApi(access.Access(server.url, ssl.create_default_context(), authorization, {}))
+        try:
+            with pytest.raises(ApiError):
+                await api.list(PODS, {})
+            with pytest.raises(ApiError):
+                await anext(aiter(api.watch(PODS, {}, 1.0)))
+        finally:
+            await api.close()
+
+    with FakeApiServer() as server:
+        asyncio.run(story())
 
 
 @pytest.mark.parametrize("missing", [HOST, PORT, "token", "ca.crt"])

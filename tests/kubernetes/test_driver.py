@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from api_servers import SERVERS
+from driven_node import ONE, PACE, ZERO, NodeOfTests, do, fail, run, until
 from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet
 from nls_scheduler.core.model import events as ev
-from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-from nls_scheduler.core.model.spec import Kind, WorkloadSpec
-from nls_scheduler.core.simulator import GIB, SimulatedNode
-from nls_scheduler.core.step import step
+from nls_scheduler.core.model.ids import WorkloadId
+from nls_scheduler.core.simulator import GIB
 from nls_scheduler.daemon.peers import Peer
-from nls_scheduler.kubernetes_driver.api import KubernetesApi
-from nls_scheduler.kubernetes_driver.driver import ClusterSettings, KubernetesCluster
 from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
-from nls_scheduler.kubernetes_driver.reflector import Pace
+from nls_scheduler.kubernetes_driver.pace import Pace
 from nls_scheduler.units.clock import awake_s, boottime_s
-from nls_scheduler.views.metrics import Metrics
 from objects import (
     BIND_REQUESTS,
     CONFIG_MAPS,
-    NODE,
     NODES,
     PODS,
-    POLICY,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     bind_request,
@@ -45,98 +36,12 @@ from objects import (
     result,
     shared_pod,
 )
-from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
 
     from api_servers import ApiServer
-    from nls_scheduler.core.model.state import NodeState
-
-ZERO, ONE = GpuUuid("GPU-0"), GpuUuid("GPU-1")
-PACE = Pace(spread_s=0.0, watch_s=1.0, slack_s=0.5, least_s=0.01, most_s=0.1, absent_s=0.05)
-
-
-class NodeOfTests:
-    """A `cluster.Host` whose workloads are submitted by hand."""
-
-    def __init__(self, recovered_at: float | None = None) -> None:
-        self.state: NodeState = SimulatedNode.of(2, 16 * GIB).state
-        self.metrics = Metrics(lambda: self.state)
-        self.refused_configuration: str | None = None
-        self.recovered_at = recovered_at
-        self.used: Mapping[str, Any] = {}
-        self.cluster: KubernetesCluster | None = None
-
-    def apply_or_tell(self, event: ev.Event) -> None:
-        self.state, _ = step(self.state, event)
-        if self.cluster is not None:
-            self.cluster.stepped()
-
-    def use(self, values: Mapping[str, Any]) -> None:
-        self.used = values
-
-    def submit(self, tenant: str, request_gib: int, *home: GpuUuid) -> None:
-        spec = WorkloadSpec(tenant, Kind.NOTEBOOK, 1000, request_gib * GIB, 16 * GIB, tenant=tenant)
-        self.apply_or_tell(ev.WorkloadSubmitted(awake_s(), WorkloadId(tenant), spec, given_home=home))
-
-    def owners(self) -> dict[str, tuple[str, ...]]:
-        return {owner.id: owner.gpus for owner in self.state.claims.owners}
-
-
-@asynccontextmanager
-async def driven(server: ApiServer, directory: Path, host: NodeOfTests, pace: Pace) -> AsyncIterator[KubernetesCluster]:
-    kubeconfig = str(server.kubeconfig(directory))
-    settings = ClusterSettings(NODE, "/run/nls", directory / "kubelet.sock", POLICY, pace)
-    cluster = KubernetesCluster(settings, lambda: KubernetesApi.connect(kubeconfig))
-    await cluster.start(host)
-    host.cluster = cluster
-    cluster.stepped()
-    try:
-        yield cluster
-    finally:
-        await cluster.close()
-
-
-def run(
-    directory: Path,
-    story: Callable[[ApiServer, KubernetesCluster, NodeOfTests], Awaitable[None]],
-    *,
-    before: Callable[[ApiServer], None] = lambda server: None,
-    recovered_at: float | None = None,
-    pace: Pace = PACE,
-) -> None:
-    async def main() -> None:
-        host = NodeOfTests(recovered_at)
-        async with driven(server, directory, host, pace) as cluster:
-            await story(server, cluster, host)
-
-    with SERVERS.new() as server:
-        server.put(NODES, node({"nvidia.com/gpu.memory": "16384"}))
-        try:
-            before(server)
-            asyncio.run(main())
-        finally:
-            server.permit(BIND_REQUESTS)
-            server.permit(NODES)
-
-
-def fail(server: ApiServer) -> None:
-    """Whoever asks the server for anything is told that it has failed."""
-    assert isinstance(server, FakeApiServer)
-    server.faults.refused = dict.fromkeys((PODS, NODES, BIND_REQUESTS), 500)
-
-
-async def do(work: Callable[[], Any]) -> Any:
-    return await asyncio.to_thread(work)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async def so() -> bool:
-        return bool(condition())
-
-    await eventually(so)
+    from nls_scheduler.kubernetes_driver.driver import KubernetesCluster
 
 
 @pytest.mark.parametrize("refused", [BIND_REQUESTS, NODES])
@@ -443,3 +348,34 @@ def test_claims_that_rbac_refuses_are_told_and_the_kubelet_s_word_holds(tmp_path
     with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.claims = {"default/train": ["gpu-0"]}
         run(tmp_path, story, before=before)
+
+
+@pytest.mark.faults
+def test_nothing_is_kept_for_a_decision_whose_kind_is_away_and_it_is_seen_again_soon(tmp_path: Path) -> None:
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        def coming() -> dict[str, int]:
+            return {owner.name: owner.devices_to_come for owner in host.state.claims.owners}
+
+        assert isinstance(server, FakeApiServer)
+        await do(lambda: server.put(BIND_REQUESTS, bind_request("train", count=2)))
+        await until(lambda: coming() == {"default/train": 2})
+        await do(lambda: server.remove_kind(BIND_REQUESTS))
+        await until(lambda: coming() == {})
+        assert "no longer knows this kind of object" in str(cluster.trouble)
+        server.add_kind(BIND_REQUESTS)
+        await do(lambda: server.put(BIND_REQUESTS, bind_request("next", count=1)))
+        await until(lambda: coming() == {"default/next": 1})
+        await until(lambda: cluster.trouble is None)
+
+    with FakeKubelet(tmp_path / "kubelet.sock"):
+        run(tmp_path, story, pace=replace(PACE, absent_s=3600.0))
+
+
+def test_a_name_that_no_node_has_is_said(tmp_path: Path) -> None:
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: "no node 'node-a'" in str(cluster.trouble))
+        await do(lambda: server.put(NODES, node()))
+        await until(lambda: cluster.trouble is None)
+
+    with FakeKubelet(tmp_path / "kubelet.sock"):
+        run(tmp_path, story, before=lambda server: server.clear(NODES))

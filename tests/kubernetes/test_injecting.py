@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import Counter
 from copy import deepcopy
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nls_scheduler.kubernetes_driver import admission
 from nls_scheduler.kubernetes_driver.admission import UnreadableReview, answer
 from nls_scheduler.kubernetes_driver.injecting import ALL_GPUS, LABEL, WAITING, Injection, Role, Unpatchable, patch_for
 from nls_scheduler.kubernetes_driver.pods import pod_record
@@ -54,6 +56,19 @@ def pod(role: str | None = None, *containers: dict[str, Any], **spec: Any) -> di
 def container(name: str = "main", gpus: int = 0, **fields: Any) -> dict[str, Any]:
     resources = {"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}} if gpus else {}
     return {"name": name, "image": "none", **resources, **fields}
+
+
+AT_THE_SOCKET = {"name": "mine", "mountPath": "/run/nls"}
+
+
+def with_metadata(role: str, **metadata: Any) -> dict[str, Any]:
+    written = pod(role, container(gpus=1))
+    written["metadata"].update(metadata)
+    return written
+
+
+def nested(levels: int) -> Any:
+    return [nested(levels - 1)] if levels else "x"
 
 
 def managed(pod: dict[str, Any]) -> bool:
@@ -138,7 +153,7 @@ MOUNTS = st.fixed_dictionaries(
     {"name": st.sampled_from(["v", "s"]), "mountPath": st.sampled_from(["/run/nls", "/run/nls/", "/data", ALL_GPUS])}
 )
 CONTAINERS = st.fixed_dictionaries(
-    {"name": TEXTS, "image": st.just("none")},
+    {"name": TEXTS | st.just(WAITING), "image": st.just("none")},
     optional={
         "env": st.none() | st.lists(st.fixed_dictionaries({"name": st.sampled_from(["A", "NLS_SOCKET"])}), max_size=2),
         "volumeMounts": st.none() | st.lists(MOUNTS, max_size=2, unique_by=lambda m: m["mountPath"].rstrip("/")),
@@ -187,14 +202,28 @@ def is_within(old: object, new: object) -> bool:
     return old == new or (old is None and new is not None)
 
 
+def calls_twice(pod: dict[str, Any]) -> set[str]:
+    """What the API server refuses: names of several containers, and paths where a container has several mounts."""
+    containers = [each for name in ("initContainers", "containers") for each in pod["spec"].get(name) or ()]
+    found = Counter(each["name"] for each in containers)
+    for each in containers:
+        found += Counter(f"{each['name']} {mount['mountPath']}" for mount in each.get("volumeMounts") or ())
+    return {name for name, times in found.items() if times > 1}
+
+
 @given(PODS, st.sampled_from([None, Role.OWNER]))
 def test_a_second_time_nothing_is_added_and_nothing_of_the_user_s_ever_goes(
     written: dict[str, Any], default: Role | None
 ) -> None:
     before = deepcopy(written)
-    made = injected(written, default=default)
-    assert written == before
+    try:
+        made = injected(written, default=default)
+    except Unpatchable:
+        return  # it stays as it is
+    finally:
+        assert written == before
     assert is_within(before, made)
+    assert calls_twice(made) <= calls_twice(before)
     assert patch_for(made, INJECTION, default) == []
     kubernetes_validate.validate(made, "1.34", strict=True)
 
@@ -266,6 +295,42 @@ def test_a_pod_that_cannot_be_patched_is_let_through_with_a_warning() -> None:
     assert response["allowed"] is True
     assert "patch" not in response
     assert "another volume of the name nls-jupyter-socket" in response["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("written", "why"),
+    [
+        (pod("owner", container(WAITING, gpus=1)), "another container of the name nls-wait-for-gpus"),
+        (pod("notebook", container(volumeMounts=[AT_THE_SOCKET]), volumes=[{"name": "mine", "emptyDir": {}}]),
+         "something else mounted at /run/nls"),
+        (pod("notebook", container(volumeMounts=[AT_THE_SOCKET])), "something else mounted at /run/nls"),
+        (pod("owner", container(gpus=1), os={"name": "windows"}), "another operating system"),
+        (with_metadata("owner", annotations=3), "annotations are no object"),
+        (with_metadata("owner", managedFields=nested(600)), "nested too deeply"),
+    ],
+    ids=["named alike", "its own there", "nothing there", "Windows", "annotations", "deep"],
+)  # fmt: skip
+def test_what_would_be_refused_or_cannot_be_understood_is_let_through_with_a_warning(
+    written: dict[str, Any], why: str
+) -> None:
+    response = answer(review(written), INJECTION)["response"]
+    assert (response["allowed"], "patch" in response) == (True, False)
+    assert why in response["warnings"][0]
+
+
+def test_a_pod_in_which_nobody_foresaw_what_is_wrong_is_let_through_and_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(admission, "patch_for", lambda *_: {}["missing"])
+    response = answer(review(pod("notebook")), INJECTION)["response"]
+    assert (response["allowed"], "patch" in response) == (True, False)
+    assert "KeyError" in response["warnings"][0]
+    assert "Traceback" in caplog.text
+
+
+def test_a_toleration_with_a_strange_key_is_none_of_ours() -> None:
+    made = injected(pod("notebook", tolerations=[{"key": ["x"]}]), INJECTION)
+    assert [each["key"] for each in made["spec"]["tolerations"]] == [["x"], "nvidia.com/gpu"]
 
 
 @pytest.mark.parametrize(

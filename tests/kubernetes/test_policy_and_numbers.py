@@ -16,6 +16,7 @@ from nls_scheduler.daemon import config
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.pods import PodRecord
 from nls_scheduler.kubernetes_driver.policy import DEFAULTS, chosen, unit_bytes
+from nls_scheduler.kubernetes_driver.policy_in_use import PolicyInUse
 from nls_scheduler.kubernetes_driver.reflector import ApiError
 from nls_scheduler.kubernetes_driver.vacating import Vacating
 
@@ -57,6 +58,7 @@ def test_what_the_scheduler_means_by_gpu_memory_is_mib_unless_the_policy_says_ot
     ("data", "told"),
     [
         ({"policy.json": "{"}, "not JSON"),
+        ({"policy.json": "[" * 100_000}, "not JSON"),
         ({"policy.json": "[]"}, "must be an object"),
         ({"policy.json": 3}, "must be a text"),
         (policy({"oversubscribe": 2}), "oversubscribe is 1.0"),
@@ -71,6 +73,21 @@ def test_what_the_scheduler_means_by_gpu_memory_is_mib_unless_the_policy_says_ot
 def test_a_policy_that_cannot_be_used_says_why(data: dict[str, Any], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         chosen(data, {})
+
+
+def test_a_policy_that_is_refused_leaves_all_of_the_old_one_in_place() -> None:
+    def use(values: Mapping[str, Any]) -> None:
+        if "min_gian" in values:
+            raise ValueError("no setting")
+
+    in_use = PolicyInUse("nls-system/nls-policy", use)
+    in_use.apply(policy({"min_gain": 0.2}), {})
+    for refused in ({"policy.json": "[" * 100_000}, policy({"min_gian": 0.2, "gpu_memory_unit": "MB"})):
+        in_use.apply(refused, {})
+        assert "refused and the old one stays" in str(in_use.trouble)
+        assert in_use.unit_bytes == 2**20
+    in_use.apply(policy({"min_gain": 0.2, "gpu_memory_unit": "MB"}), {})
+    assert (in_use.trouble, in_use.unit_bytes) == (None, 10**6)
 
 
 def test_flags_go_before_the_cluster_s_settings_and_those_before_the_defaults() -> None:

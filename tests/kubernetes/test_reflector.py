@@ -12,7 +12,8 @@ import pytest
 from api_servers import SERVERS
 from fake_api_server import FakeApiServer
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
-from nls_scheduler.kubernetes_driver.reflector import ApiError, Pace, Reflector
+from nls_scheduler.kubernetes_driver.pace import Pace
+from nls_scheduler.kubernetes_driver.reflector import ApiError, Reflector
 from objects import NODE, PODS, pod
 from waiting import eventually
 

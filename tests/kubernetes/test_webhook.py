@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
@@ -11,12 +12,13 @@ import signal
 import ssl
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from daemon_process import nls_environment
 from nls_scheduler.kubernetes_driver.certificate import Certificate
+from nls_scheduler.kubernetes_driver.webhook import _look
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -171,3 +173,24 @@ def test_without_a_certificate_it_says_so(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, "cannot be served" in done.stderr) == (3, True), done.stderr
+
+
+def test_a_look_at_the_certificate_that_fails_is_told_and_another_one_follows(caplog: pytest.LogCaptureFixture) -> None:
+    class Odd:
+        looks = 0
+        trouble = None
+
+        def look(self) -> bool:
+            self.looks += 1
+            if self.looks == 1:
+                raise RuntimeError("the secret is odd")
+            raise asyncio.CancelledError
+
+    async def at_once(_: float) -> None:
+        """No pause."""
+
+    odd = Odd()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(_look(cast("Certificate", odd), at_once))
+    assert odd.looks == 2
+    assert "RuntimeError: the secret is odd" in caplog.text

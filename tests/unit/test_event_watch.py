@@ -159,3 +159,24 @@ def test_what_fell_between_the_two_questions_is_asked_for(monkeypatch: pytest.Mo
         assert names == ["unheard", "heard"]
 
     story(monkeypatch, daemon, tell)
+
+
+def test_what_nobody_foresaw_ends_no_watch_and_is_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    daemon, connect, failed = FakeDaemon(), FakeDaemon.connect, []
+
+    async def odd(self: FakeDaemon) -> Any:
+        if not failed:
+            failed.append(self)
+            raise ArithmeticError("of a kind that nobody foresaw")
+        return await connect(self)
+
+    async def tell(watch: EventWatch, names: list[str]) -> None:
+        await so(lambda: watch.following.is_set() and bool(daemon.followers))
+        daemon.happens("afterwards")
+        await so(lambda: names == ["afterwards"])
+
+    monkeypatch.setattr(FakeDaemon, "connect", odd)
+    story(monkeypatch, daemon, tell)
+    assert "ArithmeticError" in caplog.text

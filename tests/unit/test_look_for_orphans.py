@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,3 +30,24 @@ def test_without_a_daemon_the_next_look_waits_until_one_is_met(monkeypatch: pyte
             await pause
 
     asyncio.run(story())
+
+
+def test_a_look_that_fails_is_in_the_log_and_another_one_follows(caplog: pytest.LogCaptureFixture) -> None:
+    looks: list[str] = []
+
+    async def at_once() -> None:
+        """No pause."""
+
+    async def look() -> None:
+        looks.append("look")
+        if len(looks) == 1:
+            raise ArithmeticError("of a kind that nobody foresaw")
+        raise asyncio.CancelledError
+
+    extension: Any = SimpleNamespace(
+        _until_the_next_look=at_once, _look_at_kernels=look, log=logging.getLogger("extension")
+    )
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(NlsExtension._look_after_kernels(extension))
+    assert len(looks) == 2
+    assert "ArithmeticError" in caplog.text

@@ -209,8 +209,8 @@ def _cluster(options: argparse.Namespace, path: Path) -> tuple[Cluster, Mapping[
         from nls_scheduler.kubernetes_driver import policy
         from nls_scheduler.kubernetes_driver.api import KubernetesApi
         from nls_scheduler.kubernetes_driver.driver import ClusterSettings, KubernetesCluster
+        from nls_scheduler.kubernetes_driver.pace import Pace
         from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
-        from nls_scheduler.kubernetes_driver.reflector import Pace
     except ModuleNotFoundError as error:
         raise ValueError(f"--kubernetes needs {error.name}: pip install 'nls-jupyter[kubernetes]'.") from error
     settings = ClusterSettings(

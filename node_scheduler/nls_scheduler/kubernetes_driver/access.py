@@ -113,12 +113,15 @@ class _Token:
         return f"Bearer {self.text}"
 
     def _read(self) -> None:
-        """What cannot be read leaves the token that is known."""
+        """What cannot be read, or cannot be sent in a header, leaves the token that is known."""
         self._read_at = boottime_s()
         try:
-            self.text = self._path.read_text().strip() or self.text
-        except OSError as error:
+            text = self._path.read_text("ascii").strip()
+        except (OSError, ValueError) as error:
             log.debug("the service account's token cannot be read: %s", error)
+            return
+        if text.isprintable():
+            self.text = text or self.text
 
 
 async def _of_kubeconfig(path: str | None) -> Access:

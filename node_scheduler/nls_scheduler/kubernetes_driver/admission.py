@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.kubernetes_driver.injecting import Injection, Role, Unpatchable, patch_for
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 VERSION: Final = "admission.k8s.io/v1"
 _WARNING_LIMIT: Final = 120
 """Longer ones may be cut off by the API server."""
+log = logging.getLogger(__name__)
 
 
 class UnreadableReview(ValueError):  # noqa: N818 - says what came
@@ -27,15 +29,28 @@ def answer(body: bytes, injection: Injection, default: Role | None = None) -> di
     """The review with its response. Raises UnreadableReview. `default`: see `patch_for`."""
     request = _request(body)
     response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
-    try:
-        patch = patch_for(request["object"], injection, default) if _is_new_pod(request) else []
-    except Unpatchable as why:
+    patch, why = _patch(request, injection, default)
+    if why is not None:
         response["warnings"] = [f"nls-jupyter adds nothing to this pod: {why}."[:_WARNING_LIMIT]]
-        patch = []
     if patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(json.dumps(patch).encode()).decode()
     return {"apiVersion": VERSION, "kind": "AdmissionReview", "response": response}
+
+
+def _patch(
+    request: Mapping[str, Any], injection: Injection, default: Role | None
+) -> tuple[list[dict[str, Any]], str | None]:
+    """The operations, or why there are none although it is a new pod."""
+    try:
+        return patch_for(request["object"], injection, default) if _is_new_pod(request) else [], None
+    except Unpatchable as why:
+        return [], str(why)
+    except RecursionError:
+        return [], "it is nested too deeply"
+    except Exception as error:
+        log.exception("DEFECT: a pod cannot be patched, and is let through as it is")
+        return [], f"a defect, please report it with the webhook's log: {type(error).__name__}"
 
 
 def _request(body: bytes) -> Mapping[str, Any]:

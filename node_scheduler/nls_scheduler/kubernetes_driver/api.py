@@ -24,7 +24,11 @@ _OLD_CA: Final = (
     "the cluster's CA certificate is older than what Python 3.13 accepts (RFC 5280 wants more extensions in it): give "
     f"the cluster a new CA, or set {OLD_CA_VARIABLE}=1 for the daemon, which then checks them as Python 3.12 does"
 )
+_UNREADABLE: Final = 500
+"""The status of an event that nobody can get over: the next watch from there would have it again."""
 _OK: Final = range(200, 300)
+_BROKEN: Final = (aiohttp.ClientError, OSError, ValueError)
+"""What aiohttp raises; ValueError for what it cannot send or read."""
 _TURNS_TO_CLOSE: Final = 5
 _MOST_CONNECTIONS: Final = 100
 _BUFFER_BYTES: Final = 2 * 2**20
@@ -69,10 +73,10 @@ class KubernetesApi:
                 async for chunk in response.content.iter_any():
                     *lines, pending = (pending + chunk).split(b"\n")
                     if len(pending) > _LINE_LIMIT_BYTES:
-                        raise ApiError(0, "an event that has no end")
+                        raise ApiError(_UNREADABLE, "an event that has no end")
                     for line in lines:
                         if line.strip():
-                            yield _parsed(line)
+                            yield _parsed(line, _UNREADABLE)
                 if pending.strip():
                     raise ApiError(0, "the watch broke off in the middle of an event")
             finally:
@@ -80,7 +84,7 @@ class KubernetesApi:
         except TimeoutError:
             # The server should have ended it by then: what it has not said is found by the next watch.
             return
-        except (aiohttp.ClientError, OSError) as error:
+        except _BROKEN as error:
             raise ApiError(0, _sentence(error)) from error
 
     async def close(self) -> None:
@@ -102,7 +106,7 @@ class KubernetesApi:
                 response.close()
         except TimeoutError as error:
             raise ApiError(0, f"no answer within {_CALL_TIMEOUT_S:.0f} s") from error
-        except (aiohttp.ClientError, OSError) as error:
+        except _BROKEN as error:
             raise ApiError(0, _sentence(error)) from error
 
     async def _request(
@@ -114,7 +118,11 @@ class KubernetesApi:
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own
     ) -> aiohttp.ClientResponse:
         """The answer with its head read and its body not; raises ApiError for a refusal."""
-        header = await self._way.authorization()
+        try:
+            header = await self._way.authorization()
+        except Exception as error:
+            # A kubeconfig's may be any program's.
+            raise ApiError(0, f"there are no credentials: {_sentence(error)}") from error
         headers = {"Accept": "application/json", **({"Authorization": header} if header else {})}
         response = await self._session.request(
             method, self._way.url + path, params=params, json=body, headers=headers, timeout=timeout, **self._way.more
@@ -128,20 +136,21 @@ class KubernetesApi:
         raise ApiError(response.status, f"HTTP {response.status}: {_message(text)}", _retry_after_s(response))
 
 
-def _parsed(text: bytes) -> dict[str, Any]:
+def _parsed(text: bytes, status: int = 0) -> dict[str, Any]:
+    """The object; one that cannot be read is an ApiError with that `status`."""
     try:
         value = json.loads(text)
-    except ValueError as error:
-        raise ApiError(0, "what came is not JSON") from error
+    except (ValueError, RecursionError) as error:
+        raise ApiError(status, "what came is not JSON") from error
     if not isinstance(value, dict):
-        raise ApiError(0, "what came is no object")
+        raise ApiError(status, "what came is no object")
     return value
 
 
 def _message(text: str) -> str:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return shortened(text, _MESSAGE_LIMIT)
     return shortened(str(value.get("message", "")), _MESSAGE_LIMIT) if isinstance(value, dict) else ""
 

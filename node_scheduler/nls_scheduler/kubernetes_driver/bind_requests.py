@@ -75,7 +75,7 @@ def _received(received: Mapping[str, Any]) -> tuple[int, float]:
     count = received.get("count")
     try:
         portion = float(received.get("portion") or 1.0)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         portion = 1.0
     devices = min(count, MOST_DEVICES) if type(count) is int and count > 0 else 0
     return devices, portion if 0 < portion <= 1 else 1.0

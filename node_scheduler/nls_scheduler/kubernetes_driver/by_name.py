@@ -89,18 +89,21 @@ class ByName(Generic[Record]):
         namespace, name = key.split("/")[:2]
         path = f"{self._root}/namespaces/{namespace}/{self._plural}"
         params = {"fieldSelector": f"metadata.name={name}", **({} if self._again_s else {"resourceVersion": "0"})}
-        found: list[dict[str, Any]] = []
+        record: Record | None = None
         trouble = None
         try:
             async with asyncio.timeout(_ASKED_S):
                 found, _ = await self._api.list(path, params)
+            record = next((each for written in found if (each := self._convert(written)) is not None), None)
         except (ApiError, TimeoutError) as error:
             log.info("%s %s cannot be read: %s", self._plural, key, error)
             if isinstance(error, ApiError) and error.status in REFUSED:
                 trouble = f"{path}: the API server refuses it (HTTP {error.status}): grant list in the daemon's role"
+        except Exception as error:
+            log.exception("DEFECT: %s %s cannot be read", self._plural, key)
+            trouble = f"{path}: a defect, please report it: {type(error).__name__}: {error}"
         self.trouble = trouble
         self._asked_for.discard(key)
-        record = next((record for written in found if (record := self._convert(written)) is not None), None)
         if key in self._answers:
             self._answers[key] = record
         self._changed()

@@ -24,12 +24,13 @@ from nls_scheduler.kubernetes_driver.kubelet import Kubelet
 from nls_scheduler.kubernetes_driver.nodes import CORDONED, IDLE_LEAVE, node_record
 from nls_scheduler.kubernetes_driver.operator_topology import OperatorTopology, topology
 from nls_scheduler.kubernetes_driver.overfull_homes import OverfullHomes
+from nls_scheduler.kubernetes_driver.pace import Pace, Rounds
 from nls_scheduler.kubernetes_driver.passing import Passing
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
 from nls_scheduler.kubernetes_driver.policy_in_use import PolicyInUse
 from nls_scheduler.kubernetes_driver.quantities import MIB, counted_memory_bytes
-from nls_scheduler.kubernetes_driver.reflector import Api, Pace, Reflector
+from nls_scheduler.kubernetes_driver.reflector import Api, Reflector
 from nls_scheduler.kubernetes_driver.tenancy import allotment
 from nls_scheduler.kubernetes_driver.vacating import ClusterMetrics, Vacating
 from nls_scheduler.kubernetes_driver.view import Sources, View, look
@@ -90,6 +91,7 @@ class KubernetesCluster:
         self._opened = AsyncExitStack()
         self._passing = Passing()
         self._look_again: asyncio.TimerHandle | None = None
+        self._looks = Rounds("A look at what the cluster says", settings.pace)
         self._view: View | None = None
         self._capacities: Mapping[GpuUuid, int] = {}
         self._ever: set[GpuUuid] = set()
@@ -99,7 +101,7 @@ class KubernetesCluster:
     async def start(self, host: Host) -> None:
         """See `cluster.Cluster`. Raises what `connect` raises."""
         self._host, self._started_at = host, awake_s()
-        self._kubelet = Kubelet(self._settings.kubelet_socket, self._changed)
+        self._kubelet = Kubelet(self._settings.kubelet_socket, self._changed, self._settings.pace)
         self._opened.push_async_callback(self._kubelet.close)
         # It is on this node and answers at once: an owner is known before the API server has said a word.
         self._api, _ = api, _ = await asyncio.gather(self._connect(), self._kubelet.begin())
@@ -125,16 +127,16 @@ class KubernetesCluster:
         host.metrics.register(metrics)
         self._held_starts = HeldStarts(self._events)
         host.metrics.register(self._held_starts)
-        heartbeat = Heartbeat(api, _PODS, {"fieldSelector": own}, reflectors, self._settings.pace)
+        self._heartbeat = Heartbeat(api, _PODS, {"fieldSelector": own}, reflectors, self._settings.pace)
         for asking in (self._elsewhere, self._dynamic):
             self._opened.push_async_callback(asking.close)
-        for work in (*(r.run() for r in reflectors), heartbeat.run(), self._events.run(), self._kubelet.run()):
+        others = (self._heartbeat.run(), self._events.run(), self._kubelet.run())
+        for work in (*(r.run() for r in reflectors), *others):
             self._spawn(work)
 
     async def close(self) -> None:
         """See `cluster.Cluster`."""
-        if self._look_again is not None:
-            self._look_again.cancel()
+        self._look_again_in(None)
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -147,7 +149,8 @@ class KubernetesCluster:
         """See `cluster.Cluster`."""
         if not self._host.state.gpus:
             return _NO_GPU
-        if (why := self._unknown) is not None or self._bind_requests.settled:
+        why = self._unknown or self._looks.trouble
+        if why is not None or self._bind_requests.settled:
             return why
         within = f"they are asked for within {self._settings.pace.spread_s:.0f} s of the start"
         why = self._bind_requests.trouble or f"BindRequests of the cluster are not known yet: {within}."
@@ -173,9 +176,18 @@ class KubernetesCluster:
     @property
     def trouble(self) -> str | None:
         """See `cluster.Cluster`."""
-        parts = (self._policy, *self._reflectors, self._dynamic, self._topology, self._kubelet, self._view)
-        told = (part.trouble for part in parts if part is not None)
-        return next((why for why in told if why is not None), self._cordoned)
+        followed = (self._policy, *self._reflectors, self._dynamic, self._topology, self._kubelet, self._view)
+        told = (part.trouble for part in (self._looks, *followed, self._heartbeat) if part is not None)
+        return self._no_such_node or next((why for why in told if why is not None), self._cordoned)
+
+    @property
+    def _no_such_node(self) -> str | None:
+        if not self._nodes.synced or self._nodes.records:
+            return None
+        return (
+            f"The cluster has no node {self._settings.node!r}, so that no pod is seen: set NODE_NAME by a fieldRef to "
+            "spec.nodeName, or give --node-name."
+        )
 
     @property
     def _cordoned(self) -> str | None:
@@ -292,7 +304,16 @@ class KubernetesCluster:
         return request if request is not None and request.node == self._settings.node else None
 
     def _changed(self) -> None:
-        """Something of what is known has changed: look again, and tell the daemon what is new."""
+        """Something of what is known has changed: look again, and once more where a look fails."""
+        try:
+            self._look()
+        except Exception as error:  # noqa: BLE001 - told by `failed`
+            self._look_again_in(self._looks.failed(error))
+        else:
+            self._looks.done()
+
+    def _look(self) -> None:
+        """Put together what is known, and tell the daemon what is new."""
         if self._unknown is not None:
             self._tell_claims()
             return
@@ -357,11 +378,15 @@ class KubernetesCluster:
         at = awake_s()
         pods, requests = self._pods.records.values(), self._bind_requests.records
         self._passing = self._passing.after(at, pods, requests, self._allocations)
+        again_at = self._passing.again_at()
+        self._look_again_in(None if again_at is None else again_at - at)
+
+    def _look_again_in(self, seconds: float | None) -> None:
+        """And not before, unless something changes; `None`: only then."""
         if self._look_again is not None:
             self._look_again.cancel()
-            self._look_again = None
-        if (again_at := self._passing.again_at()) is not None:
-            self._look_again = asyncio.get_running_loop().call_later(again_at - at, self._changed)
+        loop = asyncio.get_running_loop()
+        self._look_again = None if seconds is None else loop.call_later(seconds, self._changed)
 
     def _ask_for_unbound(self) -> None:
         """Whether a pod that KAI is about to bind here is ours is in the pod, which no watch of this node shows yet.

@@ -86,10 +86,11 @@ class EventWriter:
                 )
                 self.written += 1
                 self._complained = False
-            except ApiError as error:
+            except Exception as error:
                 self.lost += 1
                 if not self._complained:
-                    log.warning("Kubernetes Events cannot be written: %s", error)
+                    unforeseen = None if isinstance(error, ApiError) else error
+                    log.warning("Kubernetes Events cannot be written: %s", error, exc_info=unforeseen)
                 self._complained = True
             await asyncio.sleep(_PAUSE_S)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from nls_scheduler.kubernetes_driver.reflector import Api, ApiError, Pace, Reflector
+from nls_scheduler.kubernetes_driver.pace import Pace, Rounds
+from nls_scheduler.kubernetes_driver.reflector import Api, ApiError, Reflector
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,14 +27,22 @@ class Heartbeat:
         self._params = {**params, "resourceVersion": "0", "limit": "1"}
         self._reflectors = reflectors
         self._pace = pace
+        self._rounds = Rounds("Asking whether the API server still answers", pace)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nobody asks at the moment."""
+        return self._rounds.trouble
 
     async def run(self) -> None:
         """Ask until cancelled."""
-        while True:
-            await asyncio.sleep(self._pace.beat_s)
-            answers = await self._answers()
-            for reflector in self._reflectors:
-                reflector.server_answers(answers)
+        await self._rounds.go_on(self._beat)
+
+    async def _beat(self) -> None:
+        await asyncio.sleep(self._pace.beat_s)
+        answers = await self._answers()
+        for reflector in self._reflectors:
+            reflector.server_answers(answers)
 
     async def _answers(self) -> bool:
         """A refusal is an answer too."""

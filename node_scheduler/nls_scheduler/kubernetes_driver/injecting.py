@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.kubernetes_driver.pods import MANAGED_ANNOTATION, pod_record
+from nls_scheduler.kubernetes_driver.written import mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -94,6 +95,9 @@ class _Patch:
         for part in ("metadata", "spec"):
             if not isinstance(self.pod.get(part), dict):
                 raise Unpatchable(f"it has no {part}")
+        for name in ("labels", "annotations"):
+            if not isinstance(self.pod["metadata"].get(name) or {}, dict):
+                raise Unpatchable(f"its {name} are no object")
         for name in ("containers", "initContainers", "volumes", "tolerations"):
             _check_list(self.spec, name)
         for container in (*self.containers, *self.init_containers):
@@ -147,17 +151,23 @@ def _make_notebook(patch: _Patch, injection: Injection) -> None:
     """The socket, where it is, and what else its container needs to see the node's GPUs."""
     number = _gpu_container(patch.pod, patch.containers)
     container, path = patch.containers[number], f"/spec/containers/{number}"
-    if not _mounted_at(container, injection.socket_directory):
+    mounted = _mounted_at(container, injection.socket_directory)
+    if mounted is not None and not any(
+        volume.get("name") == mounted and _is_of(volume, injection.socket_directory)
+        for volume in patch.spec.get("volumes") or ()
+    ):
+        raise Unpatchable(f"it has something else mounted at {injection.socket_directory}")
+    if mounted is None:
         patch.append(container, path, "volumeMounts", _socket_mount(patch, injection, "Directory"))
     if not _named(container.get("env"), SOCKET_VARIABLE):
         socket = f"{injection.socket_directory}/nls.sock"
         patch.append(container, path, "env", {"name": SOCKET_VARIABLE, "value": socket})
-    if injection.all_gpus and not _mounted_at(container, ALL_GPUS):
+    if injection.all_gpus and _mounted_at(container, ALL_GPUS) is None:
         volume = _volume(patch, ALL_GPUS_VOLUME, {"path": "/dev/null"})
         patch.append(container, path, "volumeMounts", {"name": volume, "mountPath": ALL_GPUS})
     if injection.runtime_class is not None and not patch.spec.get("runtimeClassName"):
         patch.set(patch.spec, "/spec", "runtimeClassName", injection.runtime_class)
-    tolerated = {toleration.get("key") for toleration in patch.spec.get("tolerations") or ()}
+    tolerated = [toleration.get("key") for toleration in patch.spec.get("tolerations") or ()]
     for key in (key for key in injection.tolerations if key not in tolerated):
         patch.append(patch.spec, "/spec", "tolerations", {"key": key, "operator": "Exists"})
 
@@ -167,6 +177,10 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
     record = _record(patch.pod, injection.socket_directory)
     if record is None or record.demand is None or record.managed or _named(patch.init_containers, WAITING):
         return
+    if mapping(patch.spec, "os").get("name") == "windows":
+        raise Unpatchable("it is of another operating system than the daemon's nodes")
+    if _named(patch.containers, WAITING):
+        raise Unpatchable(f"it has another container of the name {WAITING}")
     user = {} if injection.user is None else {"runAsNonRoot": True, "runAsUser": injection.user}
     container: dict[str, Any] = {
         "name": WAITING,
@@ -195,14 +209,18 @@ def _socket_mount(patch: _Patch, injection: Injection, kind: str) -> dict[str, A
 def _volume(patch: _Patch, name: str, host_path: dict[str, str], *, any_name: bool = False) -> str:
     """The name of a volume of that path: one that is there (`any_name`: whatever it is called), or a new one."""
     for volume in patch.spec.get("volumes") or ():
-        there = volume.get("hostPath")
-        same = isinstance(there, dict) and str(there.get("path")).rstrip("/") == host_path["path"].rstrip("/")
-        if same and (any_name or volume.get("name") == name):
+        if _is_of(volume, host_path["path"]) and (any_name or volume.get("name") == name):
             return str(volume.get("name"))
         if volume.get("name") == name:
             raise Unpatchable(f"it has another volume of the name {name}")
     patch.append(patch.spec, "/spec", "volumes", {"name": name, "hostPath": host_path})
     return name
+
+
+def _is_of(volume: Mapping[str, Any], path: str) -> bool:
+    """Whether it is that path of the node."""
+    there = volume.get("hostPath")
+    return isinstance(there, dict) and str(there.get("path")).rstrip("/") == path.rstrip("/")
 
 
 def _record(pod: Mapping[str, Any], socket_directory: str = "") -> PodRecord | None:
@@ -218,9 +236,11 @@ def _gpu_container(pod: Mapping[str, Any], containers: list[dict[str, Any]]) -> 
     return next((n for n, container in enumerate(containers) if container.get("name") == named), 0)
 
 
-def _mounted_at(container: Mapping[str, Any], path: str) -> bool:
+def _mounted_at(container: Mapping[str, Any], path: str) -> str | None:
+    """The name of the volume that a container has at `path`."""
     mounts = container.get("volumeMounts") or ()
-    return any(str(mount.get("mountPath")).rstrip("/") == path.rstrip("/") for mount in mounts)
+    there = (mount for mount in mounts if str(mount.get("mountPath")).rstrip("/") == path.rstrip("/"))
+    return next((str(mount.get("name")) for mount in there), None)
 
 
 def _named(items: Iterable[Mapping[str, Any]] | None, name: str) -> bool:

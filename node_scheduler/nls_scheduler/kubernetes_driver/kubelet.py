@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from nls_scheduler.kubernetes_driver.pace import Rounds
 from nls_scheduler.kubernetes_driver.podresources import KubeletError, PodResources
 from nls_scheduler.units.clock import awake_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from nls_scheduler.kubernetes_driver.pace import Pace
 
 _EXPECTING_S: Final = 0.1
 _UNKNOWN_S: Final = 0.5
@@ -24,16 +28,21 @@ log = logging.getLogger(__name__)
 class Kubelet:
     """The kubelet's allocations as last told. While it does not answer, the last ones stay."""
 
-    def __init__(self, socket: Path, changed: Callable[[], None]) -> None:
-        """`changed` is called in the loop when the allocations have."""
+    def __init__(self, socket: Path, changed: Callable[[], None], pace: Pace | None = None) -> None:
+        """`changed` is called in the loop when the allocations have; `pace`: after what nobody foresaw."""
         self._client = PodResources(socket)
         self._changed = changed
         self._pause_s = _QUIET_S
         self._hurry = asyncio.Event()
         self.heard_at: float | None = None
         self.allocations: dict[str, tuple[str, ...]] | None = None
-        self.trouble: str | None = None
+        self._rounds = Rounds("Asking the kubelet for its allocations", pace)
+        self._why: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
         """Why nothing new comes at the moment."""
+        return self._why or self._rounds.trouble
 
     @property
     def age_s(self) -> float | None:
@@ -64,25 +73,25 @@ class Kubelet:
 
     async def run(self) -> None:
         """Ask until cancelled."""
-        while True:
-            pause_s = await self._ask()
-            try:
-                async with asyncio.timeout(pause_s):
-                    await self._hurry.wait()
-            except TimeoutError:
-                pass
-            self._hurry.clear()
+        await self._rounds.go_on(self._ask_and_wait)
+
+    async def _ask_and_wait(self) -> None:
+        pause_s = await self._ask()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._hurry.wait()
+        self._hurry.clear()
 
     async def _ask(self) -> float:
         asked_at = awake_s()
         try:
             allocations = await self._client.allocations()
         except KubeletError as error:
-            if self.trouble is None:
+            if self._why is None:
                 log.warning("%s; the last known allocations stay", error)
-            self.trouble = str(error)
+            self._why = str(error)
             return _FAILING_S
-        self.trouble, self.heard_at = None, asked_at
+        self._why, self.heard_at = None, asked_at
         if allocations != self.allocations:
             self.allocations = allocations
             self._changed()

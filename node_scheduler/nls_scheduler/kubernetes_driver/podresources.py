@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 from nls_scheduler.kubernetes_driver.quantities import is_gpu_resource
 from nls_scheduler.kubernetes_driver.resource_slices import DRIVER, device_id
@@ -74,11 +75,8 @@ class PodResources:
         self._socket = socket
         options = [("grpc.max_receive_message_length", _ANSWER_LIMIT_BYTES), ("grpc.default_authority", "localhost")]
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
-        self._list = self._channel.unary_unary(
-            METHOD,
-            request_serializer=lambda message: message.SerializeToString(),
-            response_deserializer=MESSAGES["ListPodResourcesResponse"].FromString,
-        )
+        # What comes is decoded here: gRPC makes nothing of an answer that it cannot decode.
+        self._list = self._channel.unary_unary(METHOD, request_serializer=lambda message: message.SerializeToString())
 
     async def allocations(self) -> dict[str, tuple[str, ...]]:
         """Devices by `namespace/name` of the pod, pods without any left out. Raises KubeletError.
@@ -86,7 +84,10 @@ class PodResources:
         A device of the device plugin is its UUID, one of a claim `resource_slices.device_id`.
         """
         try:
-            answer = await self._list(MESSAGES["ListPodResourcesRequest"](), timeout=_TIMEOUT_S)
+            told = await self._list(MESSAGES["ListPodResourcesRequest"](), timeout=_TIMEOUT_S)
+            answer = MESSAGES["ListPodResourcesResponse"].FromString(told)
+        except DecodeError as error:
+            raise KubeletError(f"what the kubelet says of its devices cannot be read ({self._socket})") from error
         except grpc.aio.AioRpcError as error:
             raise KubeletError(
                 f"the kubelet does not say which devices it gave ({self._socket}): {error.details()}"

@@ -78,7 +78,7 @@ def _read(data: Mapping[str, Any] | None) -> dict[str, Any]:
         raise ValueError(f"{KEY} must be a text of at most {_LIMIT_BYTES} bytes.")
     try:
         values = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{KEY} is not JSON: {error}.") from error
     if not isinstance(values, dict):
         raise ValueError(f"{KEY} must be an object: settings by name.")  # noqa: TRY004 - a bad value of the file, as the others

@@ -32,15 +32,18 @@ class PolicyInUse:
         """The ConfigMap's settings for this node's labels; those that cannot be used leave the old ones in place."""
         try:
             values, pool = policy.chosen(data, labels)
-            self.unit_bytes = policy.unit_bytes(data)
-            if values == self._values and self.trouble is None:
-                return
-            self._use(values)
-        except (ValueError, Problem) as error:
+            unit_bytes = policy.unit_bytes(data)
+            same = values == self._values and self.trouble is None
+            if not same:
+                self._use(values)
+        except (ValueError, RecursionError, Problem) as error:
             trouble = f"The policy in {self._config_map} is refused and the old one stays: {error}"
             if trouble != self.trouble:
                 log.error("%s", trouble)  # noqa: TRY400 - the sentence says it all
             self.trouble = trouble
+            return
+        self.unit_bytes = unit_bytes
+        if same:
             return
         self._values, self.trouble = values, None
         told = ", ".join(f"{name} = {value}" for name, value in sorted(values.items()))

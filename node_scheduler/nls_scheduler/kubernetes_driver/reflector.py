@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
+from nls_scheduler.kubernetes_driver.pace import Pace
 from nls_scheduler.kubernetes_driver.written import mapping, text
 from nls_scheduler.units.clock import boottime_s
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 Record = TypeVar("Record")
 GONE: Final = 410
 _NOT_FOUND: Final = 404
+_DEFECT: Final = 500
 REFUSED: Final = (401, 403)
+_AWAY: Final = (0, 429, 502, 503)
+"""Says nothing of what was asked: it is asked for the same once more."""
 log = logging.getLogger(__name__)
 
 
@@ -56,31 +59,6 @@ class Api(Protocol):
         """Give the connections back."""
 
 
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """Times in seconds.
-
-    Attributes:
-        spread_s: before the first list up to this long, so that not all nodes come at once for what all ask for.
-        watch_s: a watch is asked to end after about this long.
-        slack_s: and given up this much later.
-        least_s: the first back-off.
-        most_s: the longest.
-        absent_s: between two looks for a kind of object that this cluster does not have.
-        beat_s: between two reads that only ask whether the server still answers.
-        answer_s: so long may it take for one; a frozen server is noticed within the sum of both.
-    """
-
-    spread_s: float = 30.0
-    watch_s: float = 300.0
-    slack_s: float = 15.0
-    least_s: float = 0.2
-    most_s: float = 30.0
-    absent_s: float = 300.0
-    beat_s: float = 8.0
-    answer_s: float = 4.0
-
-
 class Reflector(Generic[Record]):
     """The objects of one collection as they are now, by UID."""
 
@@ -112,6 +90,7 @@ class Reflector(Generic[Record]):
         self._heard_at: float | None = None
         self._silent = False
         self._why: str | None = None
+        self._unreadable: dict[str, str] = {}
         self.records: dict[str, Record] = {}
         self.synced = False
         """Whether the first list has come, or this cluster has no such objects."""
@@ -137,7 +116,8 @@ class Reflector(Generic[Record]):
         """Why nothing new comes at the moment, with the age of what is known; `None` while a watch stands."""
         why = self._why
         if self._connected:
-            why = "the API server has stopped answering" if self._silent else None
+            unreadable = next(iter(self._unreadable.values()), None)
+            why = "the API server has stopped answering" if self._silent else unreadable
         if why is None:
             return None
         age_s = self.age_s
@@ -168,22 +148,26 @@ class Reflector(Generic[Record]):
                 pause_s = 0.0 if heard else self._pace.least_s
             except ApiError as error:
                 pause_s = self._after(error)
-            except Exception:
-                log.exception("following %s failed; it begins anew", self._path)
-                self._version, pause_s = None, self._back_off()
+            except Exception as error:
+                why = f"a defect, please report it: {type(error).__name__}: {error}"
+                if why != self._why:
+                    log.exception("DEFECT: following %s failed; it begins anew", self._path)
+                pause_s = self._after(ApiError(_DEFECT, why))
             finally:
-                self._lost()
+                self._connected = self._silent = False
             await asyncio.sleep(pause_s)
 
     async def _list(self) -> None:
-        """Everything as it is now; what has gone meanwhile is dropped, what is the same stays the same."""
-        objects, version = await self._api.list(self._path, {**self._params, "resourceVersion": "0"})
+        """Everything as it is now; what has gone meanwhile is dropped, what is the same stays the same.
+
+        Only the first may come from the API server's cache, which can be older than what another one has told.
+        """
+        cached = {} if self.lists else {"resourceVersion": "0"}
+        objects, version = await self._api.list(self._path, {**self._params, **cached})
         self.lists += 1
-        records: dict[str, Record] = {}
-        for written in objects:
-            uid, record = _uid(written), self._convert(written)
-            if uid is not None and record is not None:
-                records[uid] = record
+        self._unreadable = {}
+        read = ((uid, self._read(uid, written)) for written in objects if (uid := _uid(written)) is not None)
+        records = {uid: record for uid, record in read if record is not None}
         self._version, self._heard_at = version, boottime_s()
         news = records != self.records or not self.synced
         self.records, self.synced, self.refused = records, True, False
@@ -207,26 +191,29 @@ class Reflector(Generic[Record]):
                 continue
             heard = True
             self._apply(event)
+        if not self._silent:
+            self._heard_at = boottime_s()
         return heard
 
     def _apply(self, event: Mapping[str, Any]) -> None:
         kind, written = event.get("type"), event.get("object")
         if not isinstance(written, dict):
-            raise ApiError(0, "an event without an object")
+            raise ApiError(_DEFECT, "an event without an object")
         if kind == "ERROR":
             code = written.get("code")
             raise ApiError(
-                code if isinstance(code, int) else 500, shortened(str(written.get("message", "an error event")))
+                code if isinstance(code, int) else _DEFECT, shortened(str(written.get("message", "an error event")))
             )
-        self._failures = 0
+        self._failures, self._heard_at = 0, boottime_s()
         version = _version(written)
         if version is not None:
             self._version = version
         uid = _uid(written)
         if kind == "BOOKMARK" or uid is None:
             return
-        record = None if kind == "DELETED" else self._convert(written)
         before = self.records.get(uid)
+        self._unreadable.pop(uid, None)
+        record = None if kind == "DELETED" else self._read(uid, written)
         if record is None:
             self.records.pop(uid, None)
         else:
@@ -234,46 +221,65 @@ class Reflector(Generic[Record]):
         if record != before:
             self._changed()
 
+    def _read(self, uid: str, written: Mapping[str, Any]) -> Record | None:
+        """The record of one object. One that cannot be read costs no other, and what was known of it stays."""
+        try:
+            return self._convert(written)
+        except Exception as error:
+            metadata = mapping(written, "metadata")
+            name = "/".join(filter(None, (text(metadata.get("namespace")), text(metadata.get("name")))))
+            log.exception("DEFECT: %s of %s cannot be read", name, self._path)
+            self._unreadable[uid] = f"{name} cannot be read, please report it: {type(error).__name__}: {error}"
+            return self.records.get(uid)
+
     def _established(self) -> None:
-        self._connected, self._silent, self._heard_at = True, False, boottime_s()
+        self._connected, self._silent = True, False
         if self._why is not None:
             log.info("%s can be followed again", self._path)
             self._why = None
 
-    def _lost(self) -> None:
-        if self._connected and not self._silent:
-            self._heard_at = boottime_s()
-        self._connected = self._silent = False
-
     def _after(self, error: ApiError) -> float:
         """What is to be done about `error`, and how long to wait before."""
+        if error.status not in _AWAY:
+            # It may be our version that the server does not accept, and then never will: a list mends that.
+            self._version = None
         if error.status == GONE:
-            # The server has forgotten our version: a list mends that, at once unless the last one did not help.
-            self._version, again = None, self._failures > 0
-            pause_s = self._back_off()
+            # At once, unless the last one did not help.
+            again, pause_s = self._failures > 0, self._back_off()
             return pause_s if again else 0.0
         if error.status == _NOT_FOUND and self._optional:
-            self.records, self._version = {}, None
-            if not self.synced:
-                self.synced = True
-                self._changed()
-            return self._pace.absent_s
+            return self._absent()
         why = str(error)
         if error.status in REFUSED:
             why = f"the API server refuses it (HTTP {error.status}): grant list and watch in the daemon's role"
-            self._version = None
-        if self._why != why:
-            log.warning("%s cannot be followed: %s; the last known state stays", self._path, why)
-            self._why = why
+        self._tell(why)
         if error.status in REFUSED and not (self.synced or self.refused):
             self.refused = True
             self._changed()
         return max(self._back_off(), min(error.retry_after_s or 0.0, 10 * self._pace.most_s))
 
+    def _absent(self) -> float:
+        """This cluster has no such objects. Where it has just had some, their kind may be back in a moment."""
+        news = bool(self.records) or not self.synced
+        self.records, self.synced = {}, True
+        heard_at = self._heard_at
+        lately = heard_at is not None and boottime_s() - heard_at < self._pace.absent_s
+        if lately:
+            self._tell("the API server no longer knows this kind of object")
+        else:
+            self._why = None
+        if news:
+            self._changed()
+        return self._back_off() if lately else self._pace.absent_s
+
+    def _tell(self, why: str) -> None:
+        if self._why != why:
+            log.warning("%s cannot be followed: %s", self._path, why)
+            self._why = why
+
     def _back_off(self) -> float:
         self._failures += 1
-        longest_s = min(self._pace.most_s, self._pace.least_s * 2.0 ** min(self._failures, 20))
-        return random.uniform(self._pace.least_s / 2, longest_s)  # noqa: S311 - spreads load, keeps no secret
+        return self._pace.back_off_s(self._failures)
 
 
 def shortened(text: str, limit: int = 1000) -> str:

@@ -14,6 +14,7 @@ from tornado.netutil import bind_sockets
 
 from nls_scheduler.kubernetes_driver.admission import UnreadableReview, answer
 from nls_scheduler.kubernetes_driver.injecting import Role
+from nls_scheduler.kubernetes_driver.pace import Rounds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -140,11 +141,15 @@ async def serve(
 
 
 async def _look(certificate: Certificate, pause: Callable[[float], Awaitable[None]]) -> None:
-    told = None
-    while True:
+    told: str | None = None
+
+    async def tell_and_look() -> None:
+        nonlocal told
         why = certificate.trouble
         if why is not None and why != told:
             log.error("%s Pods start without what they need.", why)
         told = why
         await pause(_LOOK_S)
         certificate.look()
+
+    await Rounds("A look at the certificate").go_on(tell_and_look)

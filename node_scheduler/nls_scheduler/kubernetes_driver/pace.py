@@ -1,0 +1,79 @@
+"""How often the driver asks, and what becomes of work in the background in which something unforeseen happens."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Times in seconds.
+
+    Attributes:
+        spread_s: before the first list up to this long, so that not all nodes come at once for what all ask for.
+        watch_s: a watch is asked to end after about this long.
+        slack_s: and given up this much later.
+        least_s: the first back-off.
+        most_s: the longest.
+        absent_s: between two looks for a kind of object that this cluster does not have.
+        beat_s: between two reads that only ask whether the server still answers.
+        answer_s: so long may it take for one; a frozen server is noticed within the sum of both.
+    """
+
+    spread_s: float = 30.0
+    watch_s: float = 300.0
+    slack_s: float = 15.0
+    least_s: float = 0.2
+    most_s: float = 30.0
+    absent_s: float = 300.0
+    beat_s: float = 8.0
+    answer_s: float = 4.0
+
+    def back_off_s(self, failures: int) -> float:
+        """How long to wait after so many failures in a row."""
+        longest_s = min(self.most_s, self.least_s * 2.0 ** min(failures, 20))
+        return random.uniform(self.least_s / 2, longest_s)  # noqa: S311 - spreads load, keeps no secret
+
+
+class Rounds:
+    """Work that is done again and again and never ends for good: what nobody foresaw is told, and a round is missed."""
+
+    def __init__(self, work: str, pace: Pace | None = None) -> None:
+        """`work`: what is done, as the beginning of a sentence."""
+        self._work = work
+        self._pace = pace or Pace()
+        self._failures = 0
+        self.trouble: str | None = None
+        """The defect that stopped the last round, as a sentence; `None`: it was done."""
+
+    async def go_on(self, a_round: Callable[[], Awaitable[None]]) -> None:
+        """One after another until cancelled."""
+        while True:
+            try:
+                await a_round()
+            except Exception as error:  # noqa: BLE001 - told below
+                await asyncio.sleep(self.failed(error))
+            else:
+                self.done()
+
+    def done(self) -> None:
+        """A round has been done."""
+        self._failures, self.trouble = 0, None
+
+    def failed(self, error: Exception) -> float:
+        """A round has raised what nobody foresaw; how many seconds to wait before the next."""
+        self._failures += 1
+        why = f"{self._work} failed and is tried again, please report it: {type(error).__name__}: {error}"[:1000]
+        if why != self.trouble:
+            log.error("DEFECT: %s", why, exc_info=error)
+        self.trouble = why
+        return self._pace.back_off_s(self._failures)
