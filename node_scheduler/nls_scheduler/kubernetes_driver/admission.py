@@ -7,29 +7,36 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.kubernetes_driver.injecting import Injection, Role, Unpatchable, patch_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 VERSION: Final = "admission.k8s.io/v1"
 _WARNING_LIMIT: Final = 120
 """Longer ones may be cut off by the API server."""
-log = logging.getLogger(__name__)
 
 
 class UnreadableReview(ValueError):  # noqa: N818 - says what came
     """No AdmissionReview that could be answered; the message is one sentence."""
 
 
-def answer(body: bytes, injection: Injection, default: Role | None = None) -> dict[str, Any]:
-    """The review with its response. Raises UnreadableReview. `default`: see `patch_for`."""
+def answer(
+    body: bytes, injection: Injection, default: Role | None = None, *, on_defect: Callable[[str], object]
+) -> dict[str, Any]:
+    """The review with its response. Raises UnreadableReview.
+
+    Args:
+        body: what has come.
+        injection: what pods get.
+        default: see `patch_for`.
+        on_defect: told, with the exception at hand, of what nobody foresaw in a pod, which is let through as it is.
+    """
     request = _request(body)
     response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
-    patch, why = _patch(request, injection, default)
+    patch, why = _patch(request, injection, default, on_defect)
     if why is not None:
         response["warnings"] = [f"nls-jupyter adds nothing to this pod: {why}."[:_WARNING_LIMIT]]
     if patch:
@@ -39,7 +46,7 @@ def answer(body: bytes, injection: Injection, default: Role | None = None) -> di
 
 
 def _patch(
-    request: Mapping[str, Any], injection: Injection, default: Role | None
+    request: Mapping[str, Any], injection: Injection, default: Role | None, on_defect: Callable[[str], object]
 ) -> tuple[list[dict[str, Any]], str | None]:
     """The operations, or why there are none although it is a new pod."""
     try:
@@ -48,8 +55,8 @@ def _patch(
         return [], str(why)
     except RecursionError:
         return [], "it is nested too deeply"
-    except Exception as error:
-        log.exception("DEFECT: a pod cannot be patched, and is let through as it is")
+    except Exception as error:  # noqa: BLE001 - told, and the pod starts all the same
+        on_defect("DEFECT: a pod cannot be patched, and is let through as it is")
         return [], f"a defect, please report it with the webhook's log: {type(error).__name__}"
 
 

@@ -85,7 +85,7 @@ class _Review(_Page):
     def post(self) -> None:
         """200 with the review, or 400."""
         try:
-            review = answer(self.request.body, self._injection, self._default)
+            review = answer(self.request.body, self._injection, self._default, on_defect=log.exception)
         except UnreadableReview as why:
             self.tell(400, str(why))
             return
