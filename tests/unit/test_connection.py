@@ -31,7 +31,7 @@ def full(folder: Path) -> Callable[[Any, Any], None]:
     whole = json.dump
 
     def dump(content: Any, file: Any) -> None:
-        if Path(os.readlink(f"/proc/self/fd/{file.fileno()}")).is_relative_to(folder):
+        if Path(f"/proc/self/fd/{file.fileno()}").readlink().is_relative_to(folder):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         whole(content, file)
 
