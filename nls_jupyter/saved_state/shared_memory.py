@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MAPS = Path("/proc/self/maps")
-# What this package and drivers of Gpus map comes and goes, and arrays of the host seldom show it.
-_OTHERS = ("/memfd:nls-", "/dev/nvidia")
+# What this package and drivers of Gpus map comes and goes, as do semaphores, and arrays of the host seldom show it.
+_OTHERS = ("/memfd:nls-", "/dev/nvidia", "/shm/sem.")
 
 
 class SharedMemory:
@@ -31,7 +31,7 @@ class SharedMemory:
                     self._mapped.add(addresses)
 
     def has_more_than(self, before: SharedMemory) -> bool:
-        """Whether something was mapped since, by others than this package and drivers of Gpus."""
+        """Whether something was mapped since that arrays of the host may well show."""
         return not self._mapped <= before._mapped
 
     def holds_any(self, ranges: Iterable[tuple[int, int]]) -> bool:

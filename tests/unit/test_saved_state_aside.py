@@ -7,6 +7,7 @@ import errno
 import functools
 import itertools
 import mmap
+import multiprocessing
 import os
 import random
 import signal
@@ -467,6 +468,13 @@ def test_no_copy_is_made_where_names_show_memory_that_goes_on_changing(copies, s
     private = np.frombuffer(mmap.mmap(-1, 5000, flags=mmap.MAP_PRIVATE), dtype=np.uint8)
     assert copies.save({"private": private, "x": 1, "array": noise(3 * MIB, 1)}) == DONE
     assert copies.save({"x": 2}) == DONE
+
+
+def test_locks_that_processes_share_are_no_memory_that_names_show(copies):
+    copies.saver.save({"x": 1}, cell="1")
+    kept = [multiprocessing.get_context("spawn").Lock() for _ in range(3)]
+    assert copies.save({"x": 2}) == DONE
+    del kept
 
 
 @pytest.mark.parametrize("kind", SHARED)
