@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _NOT_COPIED = ("jax", "tensorflow", "grpc", "ray")
 #: How a copy ended.
 DONE, FAILED, STOPPED, REFUSED = "done", "failed", "stopped", "refused"
+#: Why nobody copies a process whose names show memory that a fork does not copy.
+SHARED = "it shows memory that is shared with other processes"
 _HERE = b"h"
 _CODES = {DONE: 0, FAILED: 1, STOPPED: 2, REFUSED: 3}
 # One that does not see that it is to stop is killed: what it has not committed is nobody's.
@@ -69,7 +71,7 @@ class Aside:
     def __init__(
         self, work: Callable[[Callable[[], None]], None], over: Callable[[str], None], within_s: float = _WITHIN_S
     ) -> None:
-        self._stop = mmap.mmap(-1, 1)  # shared with the copy
+        self._stop = _shared_byte()
         self._over = over
         self._within_s = within_s
         # The copy itself sends it: a pid could be another process's by the time that it is used.
@@ -131,6 +133,16 @@ class Aside:
                 os.close(self._pidfd)
                 self._pidfd = None
         self._over(next((name for name, code in _CODES.items() if how == bytes([code])), FAILED))
+
+
+def _shared_byte() -> mmap.mmap:
+    """Shared with the copy; by its name this package's own (`shared_memory.py`)."""
+    descriptor = os.memfd_create("nls-aside", os.MFD_CLOEXEC)
+    try:
+        os.ftruncate(descriptor, 1)
+        return mmap.mmap(descriptor, 1)
+    finally:
+        os.close(descriptor)
 
 
 def _begin(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state.aside import DONE, FAILED, REFUSED, Aside, NotAsideError, why_not
+from nls_jupyter.saved_state.aside import DONE, FAILED, REFUSED, SHARED, Aside, NotAsideError, why_not
+from nls_jupyter.saved_state.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from nls_jupyter.saved_state.manifest import Manifest
+    from nls_jupyter.saved_state.one_save import OneSave
 
 
 class Copies:
@@ -20,6 +22,9 @@ class Copies:
         self._refused = self._failed = False
         self._seen: dict[str, int] = {}
         self._on_devices: set[str] = set()
+        self._on_host: list[tuple[int, int]] = []
+        self._has_mapped = False
+        self._shared = SharedMemory()
         self._left_out: set[str] = set()
 
     def why_none(self) -> str | None:
@@ -61,11 +66,22 @@ class Copies:
         self._at_work = None
         return True
 
-    def noted(self, names: Mapping[str, Any], on_devices: set[str], manifest: Manifest) -> None:
-        """The process itself has saved `names`, of which some lead to memory of Gpus."""
+    def noted(self, names: Mapping[str, Any], save: OneSave, manifest: Manifest) -> None:
+        """The process itself has saved `names`."""
         self._seen = _identities(names)
-        self._on_devices, self._left_out = on_devices, _left_out(manifest)
+        self._on_devices, self._left_out = save.on_devices, _left_out(manifest)
+        self._on_host, self._has_mapped = save.on_host, save.has_mapped
         self._refused = False
+
+    def refuse_shared(self) -> None:
+        """Raises NotAsideError where names show shared memory, as far as the process's own last save tells.
+
+        What was mapped since then they may show, too.
+        """
+        before, self._shared = self._shared, SharedMemory()
+        self._has_mapped |= self._shared.has_more_than(before)  # until a save of the process tells
+        if self._has_mapped or self._shared.holds_any(self._on_host):
+            raise NotAsideError(SHARED)
 
     def perhaps_on_devices(self, names: Mapping[str, Any]) -> dict[str, Any]:
         """Those that led to memory of Gpus, then those that are new."""
@@ -73,10 +89,16 @@ class Copies:
         new = {name: value for name, value in names.items() if self._seen.get(name) != id(value)}
         return {**known, **new}
 
-    def refuse_losses(self, manifest: Manifest) -> None:
-        """In a copy: raises NotAsideError for a name that the process's own last save did not leave out."""
-        if new := _left_out(manifest) - self._left_out:
-            raise NotAsideError(f"{', '.join(sorted(new))} cannot be saved by a copy, or not at all")
+    def refuse_losses(self, names: Mapping[str, Any], manifest: Manifest, *, but_new: bool) -> None:
+        """In a copy: raises NotAsideError for a name that the process's own last save did not leave out.
+
+        `but_new`: not for a name that has another value than in the save before.
+        """
+        lost = _left_out(manifest) - self._left_out
+        if but_new:
+            lost = {name for name in lost if name not in names or self._seen.get(name) == id(names[name])}
+        if lost:
+            raise NotAsideError(f"{', '.join(sorted(lost))} cannot be saved by a copy, or not at all")
 
 
 def _identities(names: Mapping[str, Any]) -> dict[str, int]:

@@ -42,6 +42,8 @@ class OneSave:
         groups: names that belong together, and of how many objects.
         flat: see `Graph`.
         fingerprints: of memory on devices.
+        on_host: all memory of the host that was stored, first address and size in bytes.
+        has_mapped: whether a memory-mapped array was stored.
         recurring_s: what any save of this content costs: the walk, and pickling what only its pickle tells about.
 
     Args:
@@ -91,6 +93,16 @@ class OneSave:
     def fingerprints(self) -> Fingerprints:
         """See the class."""
         return self._layout.fingerprints
+
+    @property
+    def on_host(self) -> list[tuple[int, int]]:
+        """See the class."""
+        return self._layout.on_host
+
+    @property
+    def has_mapped(self) -> bool:
+        """See the class."""
+        return self._rules.regions.met_mapped
 
     def chunks(self) -> list[Chunk]:
         """All that the save consists of."""

@@ -124,6 +124,8 @@ class Regions:
         self.refused: dict[object, Callable[[object], UnsavableError]] = {}
         #: A copy of the process saves: what a fork shares goes on changing.
         self.in_copy = False
+        #: A memory-mapped array was met, in whatever component.
+        self.met_mapped = False
         self.reset()
 
     def reset(self) -> None:

@@ -197,7 +197,8 @@ class Saver:
         """Have a copy of this process save, as `save` does, while this one goes on: what is saved is as of now.
 
         The next call of anything else here ends it. Memory of Gpus, which only this process can read, is read before.
-        The copy refuses what this would have missed, and what it would leave out that the save before did not.
+        The copy refuses what this would have missed, and to leave out what the save before did not. What is new and
+        cannot be saved is left out, and the copy refuses once the rest is saved: the process itself might save it.
 
         Args:
             namespace: see `save`.
@@ -214,6 +215,7 @@ class Saver:
         self._to_look_at = None
         if (why := self.why_not_aside()) is not None:
             raise NotAsideError(why)
+        self._copies.refuse_shared()
         libraries.synchronize()
         # Here and not in the copy: a fork seeds the random numbers anew, among others.
         captured, names = self._captured(), self._names(namespace, function_globals)
@@ -228,8 +230,9 @@ class Saver:
                 check()
                 stop()
 
-            self._save(names, cell, lambda: captured, None, stopped, held)
+            manifest = self._save(names, cell, lambda: captured, None, stopped, held)
             committed()
+            self._copies.refuse_losses(names.every, manifest, but_new=False)
 
         self._copies.begin(work, over, names.every, on_devices)
 
@@ -315,9 +318,10 @@ class Saver:
                 committed.arena.prepare(save.memory_bytes - committed.blobs.hashed_bytes)
                 raise
         manifest = save.manifest(cell)
-        if held is not None:
-            self._copies.refuse_losses(manifest)
-        self._copies.noted(names.every, save.on_devices, manifest)
+        if held is None:
+            self._copies.noted(names.every, save, manifest)
+        else:
+            self._copies.refuse_losses(names.every, manifest, but_new=True)
         self._carried.forget({*names.main_globals[0], *(name.name for name in manifest.saved)})
         return self._commit(save, replace(manifest, carried=self._carried.names()), committed)
 

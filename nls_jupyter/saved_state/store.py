@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from nls_jupyter.saved_state.arena import CHUNK_BYTES, Arena, NoRoomError, digest_of
-from nls_jupyter.saved_state.aside import NotAsideError
+from nls_jupyter.saved_state.aside import SHARED, NotAsideError
 from nls_jupyter.saved_state.blobs import Blob, BlobWriter, Table, pieces_of, read_blob, read_chunks, read_each
 from nls_jupyter.saved_state.shared_memory import SharedMemory
 from nls_jupyter.saved_state.window import address_of
@@ -102,6 +102,7 @@ class Layout:
 
     Attributes:
         fingerprints: of all memory on devices that was put.
+        on_host: all memory of the host that was put, first address and size in bytes.
 
     Args:
         blobs: writes into the arena.
@@ -119,6 +120,7 @@ class Layout:
         self._held = held
         self._shared = SharedMemory() if held is not None else None
         self.fingerprints: Fingerprints = {}
+        self.on_host: list[tuple[int, int]] = []
 
     def hold(self, source: Source, key: object) -> Blob | bytes:
         """Read memory on a device, for somebody who cannot. Raises NoRoomError, OSError."""
@@ -151,12 +153,13 @@ class Layout:
         return Places(places, self._blobs.put(pieces_of(memoryview(pack)), self._tick))
 
     def _held_of(self, source: Source, key: object) -> Blob | bytes | None:
-        if self._held is None or self._shared is None or not source.size_bytes:
+        if not source.size_bytes:
             return None
-        if source.where == "host":
-            memory = source.memory()
-            if memory is not None and self._shared.holds(address_of(memory), source.size_bytes):
-                raise NotAsideError("it shows memory that is shared with other processes")
+        if source.where == "host" and (memory := source.memory()) is not None:
+            self.on_host.append((address_of(memory), source.size_bytes))
+            if self._shared is not None and self._shared.holds(*self.on_host[-1]):
+                raise NotAsideError(SHARED)
+        if self._held is None or source.where == "host":
             return None
         if key not in self._held:
             raise NotAsideError("it holds memory of a Gpu that only its own process can read")

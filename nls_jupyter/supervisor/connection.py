@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4, "hb": 5}
 SIGNATURE_SCHEME = "hmac-sha256"
 _SOCKET_PREFIX = "s"
 _PATH_LIMIT_BYTES = 107
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +29,37 @@ class Connection:
     def create(cls, directory: Path) -> Connection:
         """Make the directory (mode 0700) and the connection file in it (mode 0600).
 
-        Where the sockets' paths would be too long for an address, a temporary directory takes its place.
+        Where the sockets' paths would be too long for an address, or its disk is full, a temporary directory takes its
+        place.
 
         Raises:
             OSError: neither can be made.
         """
-        self = cls(_private_directory(directory), os.urandom(32).hex().encode())
-        descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(self._content(), file)
+        if not _fits(directory):
+            if directory.exists():
+                directory.rmdir()
+            return cls._in(_temporary_directory())
+        try:
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.chmod(0o700)
+            return cls._in(directory.absolute())
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+        return cls._in(_temporary_directory())
+
+    @classmethod
+    def _in(cls, directory: Path) -> Connection:
+        """With the file in a directory of ours, of which nothing is left where there is no room."""
+        self = cls(directory, os.urandom(32).hex().encode())
+        try:
+            descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                json.dump(self._content(), file)
+        except OSError as error:
+            if error.errno in _FULL:
+                shutil.rmtree(directory, ignore_errors=True)
+            raise
         return self
 
     @property
@@ -56,13 +81,7 @@ class Connection:
         }
 
 
-def _private_directory(directory: Path) -> Path:
-    if _fits(directory):
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        directory.chmod(0o700)
-        return directory.absolute()
-    if directory.exists():
-        directory.rmdir()
+def _temporary_directory() -> Path:
     parent = tempfile.gettempdir()
     return Path(tempfile.mkdtemp(prefix="nls-", dir=parent if _fits(Path(parent) / "nls-12345678") else "/tmp"))  # noqa: S108
 

@@ -209,13 +209,11 @@ def waiting_line(view: Mapping[str, Any], waited_s: float, *, connected: bool = 
     return f"{place}, {view['reason']}{since}; {waited_s:.0f} s so far"
 
 
-def standing_line(since: float, for_whom: str | None, gpu: str, now: float) -> str:
-    """The live line of a cell that stands still; times are seconds since the epoch."""
-    moment = datetime.fromtimestamp(since).astimezone().isoformat()
+def standing_line(at: float, for_whom: str | None, gpu: str, stood_s: float) -> str:
+    """The live line of a cell that stands still since `at`, in seconds since the epoch, for `stood_s` seconds."""
+    moment = datetime.fromtimestamp(at).astimezone().isoformat()
     whom = "" if for_whom is None else f", for {for_whom}"
-    return (
-        f"the cell stands still since {clock_time(moment)}{whom}; it goes on when {gpu} has room ({now - since:.0f} s)"
-    )
+    return f"the cell stands still since {clock_time(moment)}{whom}; it goes on when {gpu} has room ({stood_s:.0f} s)"
 
 
 def clock_time(moment: str) -> str:

@@ -38,6 +38,8 @@ _log = logging.getLogger(__name__)
 _CAUGHT_UP_WITHIN_S = 5.0
 # A kernel that stood still and goes on hears of its process's end and of what the daemon ordered meanwhile at once.
 _MEANWHILE_S = 0.2
+# A try that fails takes as long at least.
+_TRY_TAKES_S = 2.0
 # The notebook's own cell among what keeps the workload executing: one at a time.
 _CELL = "cell"
 
@@ -220,9 +222,9 @@ class Orders:
     async def _start(self, command: CommandMessage) -> None:
         if self.over:
             return
+        began = time.monotonic()
         if (why := no_room()) is not None:
-            await self._tell("start_failed", command_id=command.command_id, reason=why)
-            self._log.add(f"The GPU process could not start: {why}", important=True)
+            await self._not_started(command, why, began)
             return
         await self._leave_first()
         self._keeper.freezer.serve(command.environment)
@@ -237,8 +239,7 @@ class Orders:
             # Whoever ended it on purpose tells the daemon.
             if self._keeper.ordered_end is None:
                 await self._keeper.end("it did not start")
-                await self._tell("start_failed", command_id=command.command_id, reason=str(error))
-                self._log.add(f"The GPU process could not start: {error}", important=True)
+                await self._not_started(command, str(error), began)
             return
         self._was_ready = process
         self._stop_came.clear()
@@ -246,6 +247,12 @@ class Orders:
         worse = {key: value for key, value in (("missing", missing), ("lost_cells", list(restored.gone))) if value}
         await self._tell("process_ready", command_id=command.command_id, **worse)
         self._tell_of_return(restored)
+
+    async def _not_started(self, command: CommandMessage, why: str, began: float) -> None:
+        """Say so. The daemon has a few tries follow each other at once: what is wrong for a moment may pass."""
+        self._log.add(f"The GPU process could not start: {why}", important=True)
+        await asyncio.sleep(began + _TRY_TAKES_S - time.monotonic())
+        await self._tell("start_failed", command_id=command.command_id, reason=why)
 
     async def _leave_first(self) -> None:
         """A daemon whose journal lost its end may not know of the process that is there: it takes its work along."""

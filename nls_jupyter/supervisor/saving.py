@@ -249,7 +249,8 @@ class Saves:
         if not self._relied_on:
             if self._copy is not None and not self._copy.done():
                 await self._let_pass(math.inf, until=self._copy)
-            await self._let_pass(min(IDLE_S, max(0.0, self._due_in_s)))
+            if not self._due:  # or the next cell would pass
+                await self._let_pass(min(IDLE_S, self._due_in_s))
             # A cell that comes now would wait until the process's own save has stopped, and then for the copy.
             if self._due and await self._made_aside(wanted):
                 await self._after_copy(wanted)

@@ -31,16 +31,23 @@ class Stands:
     Attributes:
         process: whose it is.
         bytes: what of that is in host memory.
-        since: seconds since the epoch.
+        at: since when, as the clock on the wall showed then; seconds since the epoch.
+        since: the same moment by time.monotonic(), which nobody sets.
         for_whom: the name of who needs its GPU; `None`: that is not told.
         gpu: where it goes on, by label.
     """
 
     process: GpuProcess
     bytes: int
+    at: float
     since: float
     for_whom: str | None
     gpu: str
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has stood by now."""
+        return time.monotonic() - self.since
 
 
 class Tell(Protocol):
@@ -117,7 +124,7 @@ class Standing:
             return
         for_whom = None if command.cause is None else command.cause.name
         gpu = " and ".join(view["gpus"]) or "the GPU"
-        self._stands = Stands(process, frozen_bytes, time.time(), for_whom, gpu)
+        self._stands = Stands(process, frozen_bytes, time.time(), time.monotonic(), for_whom, gpu)
         await self._tell("process_frozen", command_id=command.command_id, frozen_bytes=frozen_bytes)
         self._log.add(f"The running cell stands still: {command.reason}.")
         self._on_stands()
@@ -152,7 +159,7 @@ class Standing:
             return
         self._stands = None
         await self._tell("process_thawed", command_id=command.command_id)
-        stood = "" if stands is None else f" after {time.time() - stands.since:.0f} s"
+        stood = "" if stands is None else f" after {stands.seconds:.0f} s"
         self._log.add(f"The cell goes on{stood}.")
 
     async def let_go(self) -> bool:

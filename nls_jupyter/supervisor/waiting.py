@@ -125,7 +125,7 @@ class Waiting:
         """Show the user of a running cell that it stands still, and for whom."""
         orders = self._place.orders
         while orders is not None and (stands := orders.standing.stands) is not None and cell.call.left_alone:
-            cell.on_wait(notices.standing_line(stands.since, stands.for_whom, stands.gpu, time.time()))
+            cell.on_wait(notices.standing_line(stands.at, stands.for_whom, stands.gpu, stands.seconds))
             await self._changes.until(lambda: orders.standing.stands is None, _LIVE_LINE_S)
         cell.on_wait(None)
 

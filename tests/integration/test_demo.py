@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -66,3 +68,17 @@ def test_a_demo_that_is_stopped_leaves_nothing_either(mark: str, number: signal.
     assert (demo.returncode, errors) == (128 + number, "")
     wait_until_none("processes", lambda: marked_processes(mark))
     wait_until(lambda: traces() <= before, 60)  # of a demo that another test plays beside this one, too
+
+
+def test_a_demo_that_is_killed_leaves_no_process(mark: str) -> None:
+    with start_demo(mark, "--gpus", "1") as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if '"event": "started"' in line:
+                break
+        folders = set(re.findall(r"/tmp/nls-demo-\w+", " ".join(marked_processes(mark).values())))
+        demo.kill()
+        demo.communicate(timeout=60)
+    wait_until_none("processes", lambda: marked_processes(mark))
+    (folder,) = folders
+    shutil.rmtree(folder)

@@ -12,6 +12,7 @@ from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Order, Pending, Phase, Workload
+from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.core.simulator import GIB
 from stage import TOTAL, Stage
 
@@ -248,3 +249,34 @@ def test_a_gpu_that_appears_on_a_node_at_rest_is_planned_with_at_once() -> None:
     new = Gpu(GpuUuid("GPU-7"), 7, "Simulated GPU", TOTAL)
     stage.node.tell(ev.GpusDiscovered(stage.node.now, (*stage.node.state.gpus.values(), new)))
     assert stage.plan("alice").home == (GpuUuid("GPU-7"),)
+
+
+def test_what_the_daemon_could_not_hear_in_time_is_nobodys_lateness() -> None:
+    """It stood still behind its journal's disk: what came meanwhile is read before anybody is hurried for it."""
+    stage = handed_on()
+    process = lingering(stage)
+    stage.node.now += 2 * stage.node.state.policy.stop_timeout_s
+    stage.node.tell(ev.DaemonStoodStill(stage.node.now, 2 * stage.node.state.policy.stop_timeout_s))
+    stage.node.tell(ev.TimerFired(stage.node.now))
+    assert out_of_service(stage.node.state) == {}
+    sampled(stage, at=stage.node.now, memory_used_bytes=GIB, unplaced={process: GIB})
+    stage.node.now += stage.node.state.policy.stop_timeout_s
+    stage.node.tell(ev.TimerFired(stage.node.now))
+    assert stage.uuid(0) in out_of_service(stage.node.state)
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_no_order_is_overdue_that_the_daemon_could_not_hear_answered(heard: bool) -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.node.tell(ev.SuspendRequested(stage.node.now, stage.workload("alice").id, "suspended by its user"))
+    pending = stage.workload("alice").pending
+    assert pending is not None
+    late_s = pending.deadline_at - stage.node.now + 1
+    stage.node.now += late_s
+    if not heard:
+        stage.node.tell(ev.DaemonStoodStill(stage.node.now, late_s))
+    stage.node.tell(ev.TimerFired(stage.node.now))
+    after = stage.workload("alice").pending
+    assert after is not None
+    assert (after.order is Order.SUSPEND) is not heard

@@ -65,3 +65,19 @@ def test_who_holds_the_socket_and_is_silent_is_no_daemon_that_has_to_be_started(
             await client.status()
 
     beside_a_silent_daemon(tmp_path / "s", ask)
+
+
+def test_bytes_of_a_command_line_that_are_no_text_are_asked_about_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    async def request(_: object, method: str, path: str, *__: object) -> dict[str, object]:
+        asked.append(f"{method} {path}")
+        return {}
+
+    monkeypatch.setattr(DaemonClient, "_request", request)
+    client = DaemonClient(tmp_path / "s")
+    asyncio.run(client.return_gpu("0/\udcff"))
+    asyncio.run(client.release("7", "why \udcff"))
+    assert asked == ["POST /v1/gpus/0%2F%5Cudcff/return", "DELETE /v1/workloads/7?reason=why%20%5Cudcff"]

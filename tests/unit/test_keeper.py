@@ -742,6 +742,21 @@ def test_a_process_that_refuses_to_be_copied_is_waited_for() -> None:
     play(story)
 
 
+def test_at_no_moment_does_a_cell_pass_the_save_of_a_process_that_has_refused_to_be_copied() -> None:
+    async def story(it: Story) -> None:
+        notebook = Copied(it, await it.start())
+        notebook.process.refuses_copies = True
+        notebook.first_cell(3.0)
+        for _ in range(40):
+            assert notebook.saves.active
+            await asyncio.sleep(0)
+        notebook.process.saving.set_result(None)
+        await turns(lambda: not notebook.saves.active)
+        assert (notebook.process.budgets, it.saves) == ([True, False], 1)
+
+    play(story)
+
+
 def test_a_cell_that_comes_in_an_idle_save_has_what_is_due_copied_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be a long one, and a kill in it would take the cells before with it."""
     monkeypatch.setattr(saving, "IDLE_S", 0.0)

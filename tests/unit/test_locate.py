@@ -181,3 +181,13 @@ def test_who_has_no_home_uses_the_nodes_daemon_and_is_told_what_is_missing_witho
 def test_who_has_no_home_serves_a_socket_that_is_named_and_gets_advice(tmp_path: Path) -> None:
     assert up._config_path() == [*paths.ENV_CONFIG_PATH, *paths.SYSTEM_CONFIG_PATH]
     assert doctor._ipython_directory({}).name == ".ipython"
+
+
+def test_a_path_below_a_current_directory_that_was_removed_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(DaemonUnreachable, match=r"the current directory was removed: name a socket's whole path"):
+        locate.checked(Path("x.sock"))

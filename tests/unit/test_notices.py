@@ -140,10 +140,10 @@ def test_the_waiting_line_says_position_holder_and_since_when() -> None:
 
 def test_the_line_of_a_standing_cell_says_since_when_and_for_whom() -> None:
     since = datetime.now().astimezone().replace(microsecond=0)
-    line = standing_line(since.timestamp(), "training-7", "GPU 1", since.timestamp() + 65.2)
+    line = standing_line(since.timestamp(), "training-7", "GPU 1", 65.2)
     clock = since.strftime("%H:%M:%S")
     assert line == f"the cell stands still since {clock}, for training-7; it goes on when GPU 1 has room (65 s)"
-    nobody = standing_line(since.timestamp(), None, "GPU 1", since.timestamp())
+    nobody = standing_line(since.timestamp(), None, "GPU 1", 0.0)
     assert nobody == f"the cell stands still since {clock}; it goes on when GPU 1 has room (0 s)"
 
 

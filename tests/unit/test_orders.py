@@ -9,11 +9,13 @@ from typing import Any, cast
 
 import pytest
 
+from nls_jupyter.supervisor import orders as module
 from nls_jupyter.supervisor.launch import ExitStatus
 from nls_jupyter.supervisor.notices import NoticeLog
 from nls_jupyter.supervisor.orders import Orders
 from nls_scheduler.wire.protocol import CommandMessage
 
+START = CommandMessage("start_process", 7, "at home on GPU 0")
 STOP = CommandMessage("stop_process", 7, "bob needs GPU 0")
 KILLED = ExitStatus(returncode=None, signal=signal.SIGKILL)
 INTERRUPT = CommandMessage("interrupt_cell", 7, "bob needs GPU 0", grace_s=20.0)
@@ -69,6 +71,25 @@ def test_a_workload_that_was_given_up_interrupts_nobody() -> None:
     orders.over = True
     asyncio.run(orders._carry_out(INTERRUPT))
     assert (keeper.reclaims, client.link.sent) == ([], [("cell_interrupted", {"command_id": 7})])
+
+
+def test_a_start_that_fails_at_once_is_said_and_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is wrong for a moment, such as a full disk, would else have all tries fail."""
+    client, keeper, log = FakeClient(), FakeKeeper(executing=False), NoticeLog()
+    orders = Orders(cast("Any", client), {"id": "w"}, cast("Any", keeper), log, lambda: None)
+    pauses: list[tuple[float, int, str]] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append((seconds, len(client.link.sent), log.as_text()))
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(module, "no_room", lambda: "memory is short.")
+    asyncio.run(orders._carry_out(START))
+    ((seconds, told, said),) = pauses
+    assert 0 < seconds <= module._TRY_TAKES_S
+    assert told == 0
+    assert "The GPU process could not start: memory is short." in said
+    assert client.link.sent == [("start_failed", {"command_id": 7, "reason": "memory is short."})]
 
 
 async def until_told(orders: Orders) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import itertools
 import mmap
+import multiprocessing
 import os
 import random
 import signal
@@ -25,6 +27,7 @@ from gpu_simulation import simulated_gpus
 from nls_jupyter.saved_state import Interpreter, Saver, SaveStoppedError, arena, aside, libraries, read_manifest, saver
 from nls_jupyter.saved_state.aside import DONE, FAILED, REFUSED, STOPPED, Aside, NotAsideError
 from nls_jupyter.saved_state.one_save import OneSave
+from nls_jupyter.saved_state.shared_memory import SharedMemory
 
 WITHIN_S = 60
 
@@ -207,6 +210,7 @@ def test_a_copy_that_is_killed_has_failed_and_is_the_last_one(copies, gate, numb
     copies.saver.save(namespace(1, 2), cell="1")
     copies.begin({**namespace(2, 2), "gate": gate})
     pid = pid_of(copies.saver._copies._at_work)
+    wait_for(gate.reached.exists)
     os.kill(pid, number)
     assert copies.end() == FAILED
     assert not copies.handed_over.exists()
@@ -436,13 +440,49 @@ def test_new_names_that_lead_far_do_not_keep_known_memory_of_a_gpu_from_being_re
     assert copies.save({"many": many, "kept": kept}) == DONE
 
 
-def test_memory_that_the_process_goes_on_changing_is_not_for_a_copy(copies, tmp_path):
-    mapped = np.memmap(tmp_path / "mapped", dtype=np.uint8, mode="w+", shape=(MIB,))
-    for shared in (mapped, mapped[100:200], np.frombuffer(mmap.mmap(-1, 5000), dtype=np.uint8)):
-        assert copies.save({"shared": shared, "x": 1}) == REFUSED
-        copies.saver.save({"x": 1}, cell="1")
+SHARED = {
+    "of a file": lambda path: np.memmap(path, dtype=np.uint8, mode="w+", shape=(MIB,)),
+    "of a part of a file": lambda path: np.memmap(path, dtype=np.uint8, mode="w+", shape=(MIB,))[100:200],
+    "of a file that others write": lambda path: np.memmap(path.with_name("there"), dtype=np.uint8, mode="r"),
+    "as another array": lambda path: np.asarray(np.memmap(path.with_name("there"), dtype=np.uint8, mode="r")),
+    "without a file": lambda _: np.frombuffer(mmap.mmap(-1, 5000), dtype=np.uint8),
+}
+
+
+@pytest.fixture
+def shared(tmp_path):
+    (tmp_path / "there").write_bytes(bytes(MIB))
+    return {kind: functools.partial(new, tmp_path / "mapped") for kind, new in SHARED.items()}
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_no_copy_is_made_where_names_show_memory_that_goes_on_changing(copies, shared, kind):
+    """Known before, so that whoever waits for the save can wait for one of the process itself."""
+    copies.saver.save({"x": 1}, cell="1")
+    held = [shared[kind]()]
+    for cell in ("2", "3"):
+        with pytest.raises(NotAsideError, match="shared with other processes"):
+            copies.begin({"held": held, "x": 1})
+        copies.saver.save({"held": held, "x": 1}, cell=cell)
+    copies.saver.save({"x": 1}, cell="4")
     private = np.frombuffer(mmap.mmap(-1, 5000, flags=mmap.MAP_PRIVATE), dtype=np.uint8)
     assert copies.save({"private": private, "x": 1, "array": noise(3 * MIB, 1)}) == DONE
+    assert copies.save({"x": 2}) == DONE
+
+
+def test_locks_that_processes_share_are_no_memory_that_names_show(copies):
+    copies.saver.save({"x": 1}, cell="1")
+    kept = [multiprocessing.get_context("spawn").Lock() for _ in range(3)]
+    assert copies.save({"x": 2}) == DONE
+    del kept
+
+
+@pytest.mark.parametrize("kind", SHARED)
+def test_memory_that_the_process_goes_on_changing_is_not_for_a_copy(copies, shared, kind):
+    mapped = shared[kind]()
+    copies.saver._copies._shared = SharedMemory()  # mapped long before
+    assert copies.save({"late": mapped, "x": 1}) == REFUSED
+    assert "late" not in (restored(copies.saver) if copies.handed_over.exists() else {})
 
 
 def test_a_copy_refuses_to_leave_out_what_the_process_itself_might_save(copies):
@@ -460,6 +500,16 @@ def test_a_copy_refuses_to_leave_out_what_the_process_itself_might_save(copies):
     assert copies.save(names) == REFUSED
     assert copies.saver.save(names, cell="2").missing[0].name == "never"
     del names["here"]
+    assert copies.save(names) == DONE
+
+
+def test_a_new_name_that_cannot_be_saved_keeps_no_other_one_from_being_saved_by_a_copy(copies):
+    copies.saver.save({"x": 1, "_": 1}, cell="1")
+    names = {"x": 2, "_": (n for n in ()), "new": (n for n in ()), "y": 3}
+    assert copies.save(names) == REFUSED  # the process itself might save it
+    assert copies.handed_over.exists()
+    assert restored(copies.saver) == {"x": 2, "y": 3}
+    assert {missing.name for missing in copies.saver.save(names, cell="2").missing} == {"_", "new"}
     assert copies.save(names) == DONE
 
 

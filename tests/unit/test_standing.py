@@ -57,6 +57,9 @@ class Book:
                 raise Lost("the process has ended")
             return held_bytes
 
+        async def thaw(*_: object) -> None:
+            pass
+
         async def end(reason: str) -> None:
             self.ended.append(reason)
 
@@ -70,7 +73,7 @@ class Book:
             process=SimpleNamespace(why_not_frozen=why_not_frozen, alive=True),
             executing=True,
             still_usable=lambda: True,
-            freezer=SimpleNamespace(freeze=freeze, why_not=too_old),
+            freezer=SimpleNamespace(freeze=freeze, thaw=thaw, why_not=too_old),
         )
         self.log = NoticeLog()
         self.standing = Standing(self.keeper, self.log, tell, end, lambda: None)
@@ -127,3 +130,19 @@ def test_one_that_is_lost_is_ended_and_the_end_of_one_that_has_ended_is_told_by_
     book.is_ordered()
     assert bool(book.ended) == alive
     assert book.told == []
+
+
+def test_a_clock_that_is_set_back_changes_nothing_of_how_long_a_cell_has_stood(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wall_s, passed_s = 1e9, 50.0
+    clocks = SimpleNamespace(time=lambda: wall_s, monotonic=lambda: passed_s)
+    monkeypatch.setattr(module, "time", clocks)
+    book = Book(nothing_against_it)
+    book.is_ordered()
+    wall_s, passed_s = wall_s - 25_200, passed_s + 12
+    stands = book.standing.stands
+    assert stands is not None
+    assert (stands.at, stands.seconds) == (1e9, 12.0)
+    asyncio.run(book.standing.thaw(ORDER))
+    assert book.log.entries[-1].text == "The cell goes on after 12 s."

@@ -106,6 +106,7 @@ class NumpyArrays:
         return load_subclass, (whole, type(array)), dict(attributes) if attributes else None, None, None, set_attributes
 
     def _reduce_mapped(self, array: Any) -> Any:
+        self._regions.met_mapped = True
         if self._regions.in_copy:
             raise UnsavableError("memory that its process goes on changing", array)
         self._regions.note("a memory-mapped array comes back in ordinary memory, without its file")

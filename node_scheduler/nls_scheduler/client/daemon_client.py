@@ -104,7 +104,7 @@ class DaemonClient:
 
     async def release(self, workload_id: str, reason: str = "") -> None:
         """End a workload; its supervisor is told to stop the GPU process. `reason`: for its history."""
-        why = f"?reason={quote(reason, safe='')}" if reason else ""
+        why = f"?reason={_quoted(reason)}" if reason else ""
         await self._request("DELETE", f"/v1/workloads/{workload_id}{why}")
 
     async def suspend(self, workload_id: str) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class DaemonClient:
 
     async def return_gpu(self, gpu: str) -> dict[str, Any]:
         """An administrator's word that a Gpu (UUID or index) is well again; its status entry."""
-        return await self._request("POST", f"/v1/gpus/{quote(gpu, safe='')}/return", {})
+        return await self._request("POST", f"/v1/gpus/{_quoted(gpu)}/return", {})
 
     async def may_start(self, *, gives_up: bool = False) -> dict[str, Any]:
         """Whether the Gpus of the calling process's pod are vacated (`Start` in `openapi.json`).
@@ -268,3 +268,8 @@ class _Connections(TrustedConnections):
         self._over = True
         for stream in self._streams:
             stream.close()
+
+
+def _quoted(word: str) -> str:
+    r"""As a part of an address; bytes of a command line that are no text as Python shows them: `\udcff`."""
+    return quote(word, safe="", errors="backslashreplace")

@@ -115,7 +115,8 @@ class Daemon(Loop):
 
     def status(self, peer: Peer) -> dict[str, Any]:
         """The node as `peer` sees it."""
-        message = self._poller.message or self._defect or self._journal.trouble or self._journal.begun_anew
+        message = self._poller.message or self._defect or self._journal.trouble or self._journal.slowness.told
+        message = message or self._journal.begun_anew
         message = message or self.refused_configuration or (None if self._cluster is None else self._cluster.trouble)
         message = message or pool_config.complaint(self.state.policy.pools, self.state.gpus.values())
         message = message or queue_config.complaint(self.state.policy, self.state.gpus.values())

@@ -22,6 +22,7 @@ from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.daemon import journal_tables as tables
 from nls_scheduler.daemon.journal_files import JournalFiles
 from nls_scheduler.daemon.journal_retention import AgeClock, Retention, last_step_in, trim
+from nls_scheduler.daemon.journal_slowness import Slowness
 from nls_scheduler.daemon.journal_tables import DAMAGE, JournalError, NewerJournalError, Recovered
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Journal:
         trouble: why nothing is written at the moment, as a sentence for the status; `None` when all is well.
         begun_anew: why there is less in it than there was, as a sentence for the status; `None` when all is there.
         set_aside: the copy of a journal that this daemon could not go on with.
+        slowness: how long its writes take.
     """
 
     def __init__(self, path: Path, retention: Retention | None = None) -> None:
@@ -60,6 +62,7 @@ class Journal:
         self.trouble: str | None = None
         self.begun_anew: str | None = None
         self.set_aside: Path | None = None
+        self.slowness = Slowness(path)
         self._retention = retention or Retention()
         self._files = JournalFiles(path)
         self._database: sqlite3.Connection | None = None
@@ -172,6 +175,13 @@ class Journal:
 
     def _write(self, work: Callable[[sqlite3.Connection], None], state: NodeState | None) -> None:
         """Do `work` in one transaction; on failure go on in memory, and try again later with the whole state."""
+        began = time.monotonic()
+        try:
+            self._try_to_write(work, state)
+        finally:
+            self.slowness.wrote(time.monotonic() - began)
+
+    def _try_to_write(self, work: Callable[[sqlite3.Connection], None], state: NodeState | None) -> None:
         self._look_after_files()
         if self._harmed is not None:
             self._written = self._written if state is None else state

@@ -55,6 +55,8 @@ _WORTH_A_SAMPLE: Final = (
     events.WorkloadAdopted,
     events.WorkloadSubmitted,
 )
+# Nobody's deadline is so near that less would matter.
+_LATE_S: Final = 0.5
 log = logging.getLogger(__name__)
 
 
@@ -111,6 +113,11 @@ class Loop:
 
     def apply(self, event: events.Event) -> None:
         """One event, one step. Raises Problem when `step` failed: the state is then as before."""
+        if (late_s := self._journal.slowness.take_late_s()) >= _LATE_S:
+            self._apply(events.DaemonStoodStill(awake_s(), late_s))
+        self._apply(event)
+
+    def _apply(self, event: events.Event) -> None:
         before, began = self.state, time.perf_counter()
         try:
             self.state, commands = step(before, event)

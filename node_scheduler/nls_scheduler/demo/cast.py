@@ -9,6 +9,7 @@ import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from nls_scheduler.demo.ending import with_us
 from nls_scheduler.demo.jupyter import CellFailed
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Cast:
         asked = ["--name", name, "--request", request, *(["--queue", queue] if queue else [])]
         self._screen.note(f"$ nls run {' '.join(asked)} -- python train.py")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "nls_scheduler", "--socket", str(self._client.socket), "run", *asked,
+            *with_us(), sys.executable, "-m", "nls_scheduler", "--socket", str(self._client.socket), "run", *asked,
             "--", sys.executable, "-c", code,
             stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip

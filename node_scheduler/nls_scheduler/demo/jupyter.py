@@ -16,7 +16,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from tornado.websocket import websocket_connect
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence, Set
     from pathlib import Path
 
     from tornado.websocket import WebSocketClientConnection
@@ -223,7 +223,7 @@ async def serve(
     Args:
         directory: for its documents, its configuration and its log.
         environment: beside this process's own.
-        before: words before the command, such as those of `setpriv`, which becomes the command.
+        before: words before the command, such as those of `setpriv`, which becomes the command or passes SIGTERM on.
     """
     notebooks, runtime = directory / "notebooks", directory / "runtime"
     for made in (notebooks, runtime):
@@ -239,6 +239,7 @@ async def serve(
     command = [sys.executable, "-m", "jupyter_server", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
     command += ["--ServerApp.open_browser=False", f"--ServerApp.root_dir={notebooks}", "--ServerApp.allow_root=True"]
     command += ["--KernelManager.transport=ipc"]
+    known = _informations(runtime)
     with (directory / "jupyter.log").open("wb") as log:
         # A session of its own: a Ctrl-C in the terminal ends it through whoever serves, not in the middle of that.
         process = await asyncio.create_subprocess_exec(
@@ -251,7 +252,7 @@ async def serve(
             start_new_session=True,
         )
     try:
-        url = await _url(process, runtime, directory / "jupyter.log")
+        url = await _url(process, runtime, known, directory / "jupyter.log")
         yield JupyterServer(url, token)
     finally:
         if process.returncode is None:
@@ -264,15 +265,14 @@ async def serve(
                 await process.wait()
 
 
-async def _url(process: asyncio.subprocess.Process, runtime: Path, log: Path) -> str:
-    """The address from the file that the server writes once it listens."""
-    information = runtime / f"jpserver-{process.pid}.json"
+async def _url(process: asyncio.subprocess.Process, runtime: Path, known: Set[Path], log: Path) -> str:
+    """The address from the file that the server writes once it listens: one that was not `known` before."""
     async with asyncio.timeout(START_TIMEOUT_S):
-        while not _is_written(information):
+        while not (written := _informations(runtime) - known):
             if process.returncode is not None:
                 raise ConnectionError(f"Jupyter Server did not start; its log {log} says why.")
             await asyncio.sleep(0.05)
-        url = str(json.loads(information.read_bytes())["url"])
+        url = str(json.loads(written.pop().read_bytes())["url"])
         while not await _accepts(url):  # noqa: ASYNC110 - another process listens
             await asyncio.sleep(0.02)
     return url
@@ -287,5 +287,6 @@ async def _accepts(url: str) -> bool:
     return True
 
 
-def _is_written(file: Path) -> bool:
-    return file.exists() and bool(file.read_bytes().strip())
+def _informations(runtime: Path) -> set[Path]:
+    """The files of servers that listen, or did, as far as they are written."""
+    return {file for file in runtime.glob("jpserver-*.json") if file.read_bytes().strip()}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.demo import jupyter
 from nls_scheduler.demo.cast import DemoFailed
+from nls_scheduler.demo.ending import with_us
 from nls_scheduler.demo.jupyter import CellFailed
 from nls_scheduler.demo.one_gpu import NOTEBOOKS_QUEUE, QUEUES, OneGpu
 from nls_scheduler.demo.two_gpus import TwoGpus
@@ -96,7 +97,7 @@ async def _perform(screen: Screen, keep: Path | None, count: int | None) -> int:
     try:
         async with _daemon(directory, [*gpus, *rules]) as client, _followed(client, screen):
             environment = {"NLS_SOCKET": str(client.socket), **queue}
-            async with jupyter.serve(directory, environment) as server:
+            async with jupyter.serve(directory, environment, with_us()) as server:
                 story: Cast = (OneGpu if count == 1 else TwoGpus)(client, server, screen)
                 return await _play(story, screen, directory, keep)
     finally:
@@ -149,7 +150,8 @@ async def _daemon(directory: Path, arguments: Sequence[str]) -> AsyncIterator[Da
     socket, log_path = directory / "nls.sock", directory / "daemon.log"
     with log_path.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(socket), "up", *arguments, *SHORT_TURNS,
+            *with_us(), sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(socket),
+            "up", *arguments, *SHORT_TURNS,
             env={k: v for k, v in os.environ.items() if not k.startswith("NLS_")},
             stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip

@@ -62,7 +62,13 @@ def default_places() -> list[Path]:
 
 def checked(path: Path) -> Path:
     """`path` made absolute. Raises DaemonUnreachable where the kernel could not make a socket of it."""
-    path = path.absolute()
+    try:
+        path = path.absolute()
+    except FileNotFoundError:
+        raise DaemonUnreachable(
+            f"{path} is nowhere, as the current directory was removed: name a socket's whole path with --socket or "
+            "NLS_SOCKET."
+        ) from None
     if path.name in ("", ".."):
         raise DaemonUnreachable(f"{path} is no path for a socket: name another one with --socket or NLS_SOCKET.")
     length = len(os.fsencode(path))

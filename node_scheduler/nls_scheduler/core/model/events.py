@@ -54,6 +54,13 @@ class DaemonRestarted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DaemonStoodStill(Event):
+    """The daemon has heard nobody for `seconds` until now: what came meanwhile is yet to be read."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class PlacedUse:
     """What one process of a workload uses on a Gpu."""
 

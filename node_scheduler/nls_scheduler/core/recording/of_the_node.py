@@ -62,6 +62,28 @@ def _(event: ev.DaemonRestarted, state: NodeState) -> NodeState:
 
 
 @_record.register
+def _(event: ev.DaemonStoodStill, state: NodeState) -> NodeState:
+    """Its own lateness is nobody's fault: whatever runs out for others does so later by as much."""
+    late_s = event.seconds
+    workloads = {key: _later(workload, late_s) for key, workload in state.workloads.items()}
+    gpus = {
+        uuid: updated(gpu, releasing=tuple(replace(r, since=r.since + late_s) for r in gpu.releasing))
+        for uuid, gpu in state.gpus.items()
+    }
+    return replace(state, quiet_until=state.quiet_until + late_s, workloads=workloads, gpus=gpus)
+
+
+def _later(workload: Workload, late_s: float) -> Workload:
+    asked = {"pending": workload.pending, "trim": workload.trim, "wanted": workload.wanted}
+    moments = {"trim_shows_by": workload.trim_shows_by, "told_since": workload.told_since}
+    return updated(
+        workload,
+        **{name: replace(each, deadline_at=each.deadline_at + late_s) for name, each in asked.items() if each},
+        **{name: moment + late_s for name, moment in moments.items() if moment is not None},
+    )
+
+
+@_record.register
 def _(event: ev.PolicyChanged, state: NodeState) -> NodeState:
     return replace(state, policy=event.policy)
 

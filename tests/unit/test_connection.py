@@ -1,0 +1,60 @@
+"""A GPU process and its kernel find a place to meet, also where the runtime folder has none."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from nls_jupyter.supervisor import connection as module
+from nls_jupyter.supervisor.connection import Connection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (folder := tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def full(folder: Path) -> Callable[[Any, Any], None]:
+    """`json.dump` onto a disk that has no room below `folder`."""
+    whole = json.dump
+
+    def dump(content: Any, file: Any) -> None:
+        if Path(f"/proc/self/fd/{file.fileno()}").readlink().is_relative_to(folder):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        whole(content, file)
+
+    return dump
+
+
+def test_a_runtime_folder_without_room_is_left_for_a_temporary_one(
+    tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = tmp_path / "runtime"
+    monkeypatch.setattr(module.json, "dump", full(runtime))
+    made = Connection.create(runtime / "gpu-1-0")
+    assert made.directory.parent == elsewhere
+    assert stat.S_IMODE(made.directory.stat().st_mode) == 0o700
+    assert json.loads(made.file.read_text("ascii"))["key"] == made.key.decode()
+    assert not (runtime / "gpu-1-0").exists()
+
+
+def test_where_there_is_no_room_at_all_nothing_is_left_behind(
+    tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.json, "dump", full(tmp_path))
+    with pytest.raises(OSError, match="No space left on device"):
+        Connection.create(tmp_path / "runtime" / "gpu-1-0")
+    assert list(elsewhere.iterdir()) == []
+    assert list((tmp_path / "runtime").iterdir()) == []
