@@ -206,6 +206,7 @@ def _may_happen(
     yield "timer", (4, dict)
     yield "time_passes", (5, lambda: {"seconds": seconds()})
     yield "sample", (2, dict)
+    yield "the_daemon_stands_still", (0.3, lambda: {"seconds": 1.0 + seconds()})
     if strangers:
         yield "a_stranger_uses_a_gpu", (1, lambda: {"gpu": draw.randint(0, 3), "size": draw.randint(0, 4)})
         yield "health_changes", (0.5, lambda: {"gpu": draw.randint(0, 3), "healthy": draw.chance(0.7)})

@@ -323,6 +323,12 @@ class Histories(RuleBasedStateMachine):
         due = self.node.state.timer_at
         self.node.now = self.node.now + seconds if due is None else min(self.node.now + seconds, due)
 
+    @rule(seconds=st.floats(1, 40))
+    def the_daemon_stands_still(self, seconds):
+        """As behind a slow disk: timers that were due meanwhile are late, and so is all that has happened."""
+        self.node.now += seconds
+        self.node.tell(ev.DaemonStoodStill(self.node.now, seconds))
+
     @rule()
     def sample(self):
         self.node.sample()
