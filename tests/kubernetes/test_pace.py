@@ -102,6 +102,23 @@ def test_a_look_that_fails_is_told_and_made_again_without_further_news(
         run(tmp_path, story)
 
 
+def test_a_step_of_the_daemon_is_done_whatever_goes_wrong_with_what_it_means_for_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(_: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: cluster.not_ready is None)
+        with monkeypatch.context() as patched:
+            patched.setattr(cluster.vacating, "observe", _fails)
+            host.submit("1", 1, ONE)
+            assert host.state.workloads
+            assert "SelfMadeError" in str(cluster.trouble)
+        cluster.stepped()
+        assert cluster.trouble is None
+
+    with FakeKubelet(tmp_path / "kubelet.sock"):
+        run(tmp_path, story)
+
+
 def test_no_work_of_the_driver_ends_whatever_its_clients_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
         await until(lambda: cluster.not_ready is None)

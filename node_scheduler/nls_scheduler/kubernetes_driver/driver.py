@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Claims
     from nls_scheduler.core.model.ids import GpuUuid, ProcessId
     from nls_scheduler.core.model.spec import WorkloadSpec
+    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.daemon.cluster import Host
     from nls_scheduler.daemon.peers import Peer
     from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
@@ -92,6 +93,7 @@ class KubernetesCluster:
         self._passing = Passing()
         self._look_again: asyncio.TimerHandle | None = None
         self._looks = Rounds("A look at what the cluster says", settings.pace)
+        self._steps = Rounds("What a decision means for the cluster", settings.pace)
         self._view: View | None = None
         self._capacities: Mapping[GpuUuid, int] = {}
         self._ever: set[GpuUuid] = set()
@@ -177,7 +179,7 @@ class KubernetesCluster:
     def trouble(self) -> str | None:
         """See `cluster.Cluster`."""
         followed = (self._policy, *self._reflectors, self._dynamic, self._topology, self._kubelet, self._view)
-        told = (part.trouble for part in (self._looks, *followed, self._heartbeat) if part is not None)
+        told = (part.trouble for part in (self._looks, self._steps, *followed, self._heartbeat) if part is not None)
         return self._no_such_node or next((why for why in told if why is not None), self._cordoned)
 
     @property
@@ -257,8 +259,15 @@ class KubernetesCluster:
             self._events.entry(pod, entry)
 
     def stepped(self) -> None:
-        """See `cluster.Cluster`."""
-        state = self._host.state
+        """See `cluster.Cluster`. The step is done, whatever goes wrong here."""
+        try:
+            self._follow_step(self._host.state)
+        except Exception as error:  # noqa: BLE001 - told by `failed`
+            self._steps.failed(error)
+        else:
+            self._steps.done()
+
+    def _follow_step(self, state: NodeState) -> None:
         if self._view is not None:
             self.vacating.observe(state, self._view.signals, self._pods.records)
         # A Gpu that has just been found has a size, and with it what its owners count with.
