@@ -246,13 +246,18 @@ def driver(*, simulated: bool) -> list[Finding]:
         return [Finding("driver", "error", str(error), advice)]
     version = driver_version() or "unknown"
     findings = [Finding("driver", "ok", f"NVIDIA driver {version}, {len(gpus)} GPUs")]
+    if lost := [str(index) for index, (name, _) in enumerate(gpus) if name is None]:
+        text = f"GPU {', '.join(lost)} does not answer the driver any more"
+        findings.append(
+            Finding("driver", "error", text, "`dmesg | grep -i xid` says why; it is back after a reset or a reboot")
+        )
     slow = [str(index) for index, (_, persistent) in enumerate(gpus) if persistent is False]
     if slow:
         text = f"persistence mode is off on GPU {', '.join(slow)}: processes start slowly, in-place suspends can fail"
         advice = "`nvidia-smi -pm 1` as root, or enable nvidia-persistenced"
         findings.append(Finding("persistence mode", "warning", text, advice))
     elif gpus:
-        told = "on" if all(persistent for _, persistent in gpus) else "not told for every GPU"
+        told = "on" if all(persistent for name, persistent in gpus if name) else "not told for every GPU"
         findings.append(Finding("persistence mode", "ok", told))
     return findings
 

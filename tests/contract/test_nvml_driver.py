@@ -478,6 +478,8 @@ def test_the_survey_for_the_doctor(script: Path) -> None:
     assert survey() == [("Stub H200", True), ("Stub H200", True)]
     add(script, f"fail nvmlDeviceGetPersistenceMode {NOT_SUPPORTED} GPU-bbbb")
     assert survey() == [("Stub H200", True), ("Stub H200", None)]
+    add(script, f"fail nvmlDeviceGetName {GPU_IS_LOST} GPU-aaaa")
+    assert survey() == [(None, None), ("Stub H200", None)]
     assert driver_version() == "615.71"
     add(script, f"fail nvmlInitWithFlags {DRIVER_NOT_LOADED}")
     with pytest.raises(OSError, match="not loaded"):

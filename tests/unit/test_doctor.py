@@ -180,6 +180,14 @@ def test_persistence_mode_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [finding.level for finding in doctor.driver(simulated=False)] == ["ok", "ok"]
 
 
+def test_a_gpu_that_is_lost_is_named_beside_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "survey", lambda: [("H200", True), (None, None)])
+    monkeypatch.setattr(nvml, "driver_version", lambda: "615.71")
+    found = [(finding.level, finding.text) for finding in doctor.driver(simulated=False)]
+    assert ("error", "GPU 1 does not answer the driver any more") in found
+    assert found[-1] == ("ok", "on")
+
+
 PASSED, FAILED = checkpoint_trial.Known(None), checkpoint_trial.Known("a trial on this node's driver failed: so")
 
 

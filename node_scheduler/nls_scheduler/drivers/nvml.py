@@ -300,24 +300,32 @@ class _XidWatch:
         self._queue, self._watched = None, set()
 
 
-def survey() -> list[tuple[str, bool | None]]:
-    """Name and persistence mode (`None`: not told) of each whole Gpu, for `nls doctor`. Raises OSError with a reason.
+def survey() -> list[tuple[str | None, bool | None]]:
+    """Name (`None`: it is lost) and persistence mode (`None`: not told) of each whole Gpu, for `nls doctor`.
 
-    Opens and closes the library by itself.
+    Opens and closes the library by itself. Raises OSError with a reason.
     """
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         raise OSError(_WHY.get(error.value, f"The NVIDIA driver does not work: {error}.")) from error
     try:
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        modes = [_field(pynvml.nvmlDeviceGetPersistenceMode, handle, missing=True) for handle in handles]
-        names = [_field(pynvml.nvmlDeviceGetName, handle, missing=True) or "NVIDIA GPU" for handle in handles]
-        return [(name, None if mode is None else bool(mode)) for name, mode in zip(names, modes, strict=True)]
+        return [_surveyed(index) for index in range(pynvml.nvmlDeviceGetCount())]
     except pynvml.NVMLError as error:
         raise OSError(f"The NVIDIA driver does not work: {error}.") from error
     finally:
         _field(pynvml.nvmlShutdown)
+
+
+def _surveyed(index: int) -> tuple[str | None, bool | None]:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        mode = _field(pynvml.nvmlDeviceGetPersistenceMode, handle)
+        return _field(pynvml.nvmlDeviceGetName, handle) or "NVIDIA GPU", None if mode is None else bool(mode)
+    except pynvml.NVMLError as error:
+        if error.value in _LOST:
+            return None, None
+        raise
 
 
 def driver_version() -> str | None:
