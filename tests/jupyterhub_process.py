@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import json
 import os
 import pwd
@@ -37,10 +38,13 @@ _PROXY = shutil.which(
 )
 
 CONFIGURATION = """
-import os, pwd, sys
+import contextlib, os, pwd, random, socket, sys
 from jupyterhub.spawner import SimpleLocalProcessSpawner
 
 TESTS = {tests!r}
+
+
+{free_port}
 
 
 class OwnUserSpawner(SimpleLocalProcessSpawner):
@@ -54,6 +58,11 @@ class OwnUserSpawner(SimpleLocalProcessSpawner):
         return ["setpriv", f"--reuid={{user.pw_uid}}", f"--regid={{user.pw_gid}}", "--clear-groups",
                 "--inh-caps=" + capability, "--ambient-caps=" + capability, "--bounding-set=" + capability,
                 os.path.join(sys.prefix, "bin", "jupyterhub-singleuser")]
+
+    async def start(self):
+        # Not one that the system gives to a kernel of another test before the server is there.
+        self.port = self.port or free_port()
+        return await super().start()
 
     def make_preexec_fn(self, name):
         home = self.home_dir_template.format(username=name)
@@ -135,7 +144,8 @@ class HubProcess:
         command = [sys.executable, "-m", "jupyterhub_idle_culler", f"--timeout={cull_after_s}", "--cull-every=1"]
         configuration = CONFIGURATION.format(
             tests=str(directory), environment=environment, token=TOKEN, password=PASSWORD, admin=ADMIN, port=port,
-            hub_port=free_port(), proxy_port=free_port(), service_port=free_port(), proxy=_PROXY,
+            free_port=inspect.getsource(free_port), hub_port=free_port(), proxy_port=free_port(),
+            service_port=free_port(), proxy=_PROXY,
             culler=[] if cull_after_s is None else [{"name": "culler", "command": command}],
         )  # fmt: skip
         (directory / "jupyterhub_config.py").write_text(configuration)
