@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Claims
     from nls_scheduler.core.model.ids import GpuUuid, ProcessId
     from nls_scheduler.core.model.spec import WorkloadSpec
-    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.daemon.cluster import Host
     from nls_scheduler.daemon.peers import Peer
     from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
@@ -260,14 +259,10 @@ class KubernetesCluster:
 
     def stepped(self) -> None:
         """See `cluster.Cluster`. The step is done, whatever goes wrong here."""
-        try:
-            self._follow_step(self._host.state)
-        except Exception as error:  # noqa: BLE001 - told by `failed`
-            self._steps.failed(error)
-        else:
-            self._steps.done()
+        self._steps.once(self._follow_step)
 
-    def _follow_step(self, state: NodeState) -> None:
+    def _follow_step(self) -> None:
+        state = self._host.state
         if self._view is not None:
             self.vacating.observe(state, self._view.signals, self._pods.records)
         # A Gpu that has just been found has a size, and with it what its owners count with.
@@ -314,12 +309,8 @@ class KubernetesCluster:
 
     def _changed(self) -> None:
         """Something of what is known has changed: look again, and once more where a look fails."""
-        try:
-            self._look()
-        except Exception as error:  # noqa: BLE001 - told by `failed`
-            self._look_again_in(self._looks.failed(error))
-        else:
-            self._looks.done()
+        if (pause_s := self._looks.once(self._look)) is not None:
+            self._look_again_in(pause_s)
 
     def _look(self) -> None:
         """Put together what is known, and tell the daemon what is new."""

@@ -61,16 +61,23 @@ class Rounds:
             try:
                 await a_round()
             except Exception as error:  # noqa: BLE001 - told below
-                await asyncio.sleep(self.failed(error))
+                await asyncio.sleep(self._failed(error))
             else:
-                self.done()
+                self._done()
 
-    def done(self) -> None:
-        """A round has been done."""
+    def once(self, a_round: Callable[[], None]) -> float | None:
+        """One now; how many seconds to wait before the next where it has raised what nobody foresaw."""
+        try:
+            a_round()
+        except Exception as error:  # noqa: BLE001 - told below
+            return self._failed(error)
+        self._done()
+        return None
+
+    def _done(self) -> None:
         self._failures, self.trouble = 0, None
 
-    def failed(self, error: Exception) -> float:
-        """A round has raised what nobody foresaw; how many seconds to wait before the next."""
+    def _failed(self, error: Exception) -> float:
         self._failures += 1
         why = f"{self._work} failed and is tried again, please report it: {type(error).__name__}: {error}"[:1000]
         if why != self.trouble:
