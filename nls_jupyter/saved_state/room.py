@@ -92,18 +92,27 @@ def resident_bytes() -> int:
     return _field(Path("/proc/self/status"), "RssAnon:") * 1024
 
 
+def cgroup_entries(proc: Path) -> list[tuple[str, str]]:
+    """Controllers and path of each cgroup that this process is in; a path may hold anything but a line feed.
+
+    Raises OSError.
+    """
+    with (proc / "self" / "cgroup").open("rb") as lines:
+        entries = (os.fsdecode(line.removesuffix(b"\n")).split(":", 2) for line in lines)
+        return [(controllers, path) for _, controllers, path in entries]
+
+
 @functools.cache
 def _cgroups(system: Path) -> list[tuple[Path, tuple[str, str, str]]]:
     """The folders of this process's cgroups, from its own up to the root's, and what their files are called.
 
     They are looked up once: a process that somebody moves into another cgroup keeps these.
     """
-    entries: list[str] = []
-    with _if_it_is_there(), (system / "proc/self/cgroup").open("rb") as lines:
-        entries = [os.fsdecode(line.removesuffix(b"\n")) for line in lines]
+    entries: list[tuple[str, str]] = []
+    with _if_it_is_there():
+        entries = cgroup_entries(system / "proc")
     found = []
-    for entry in entries:
-        _, controllers, path = entry.split(":", 2)
+    for controllers, path in entries:
         if controllers and "memory" not in controllers.split(","):
             continue
         mount = system / "sys/fs/cgroup" / ("memory" if controllers else "")

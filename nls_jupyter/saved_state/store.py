@@ -155,15 +155,22 @@ class Layout:
     def _held_of(self, source: Source, key: object) -> Blob | bytes | None:
         if not source.size_bytes:
             return None
-        if source.where == "host" and (memory := source.memory()) is not None:
-            self.on_host.append((address_of(memory), source.size_bytes))
-            if self._shared is not None and self._shared.holds(*self.on_host[-1]):
-                raise NotAsideError(SHARED)
-        if self._held is None or source.where == "host":
+        if source.where == "host":
+            self._note_on_host(source)
+            return None
+        if self._held is None:
             return None
         if key not in self._held:
             raise NotAsideError("it holds memory of a Gpu that only its own process can read")
         return self._held[key]
+
+    def _note_on_host(self, source: Source) -> None:
+        if (memory := source.memory()) is None:
+            return
+        place = (address_of(memory), source.size_bytes)
+        self.on_host.append(place)
+        if self._shared is not None and self._shared.holds(*place):
+            raise NotAsideError(SHARED)
 
     def _put(self, source: Source, key: object) -> Blob:
         fingerprints = None

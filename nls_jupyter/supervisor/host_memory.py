@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from nls_jupyter.saved_state.room import machine_left_bytes
+from nls_jupyter.saved_state.room import cgroup_entries, machine_left_bytes
 
 _CGROUPS = Path("/sys/fs/cgroup")
 
@@ -42,10 +41,7 @@ def _fields(file: Path) -> dict[str, int]:
 
 def _left_in_cgroups(proc: Path, cgroups: Path) -> list[tuple[int, int]]:
     found = []
-    with (proc / "self" / "cgroup").open("rb") as lines:
-        entries = [os.fsdecode(line.removesuffix(b"\n")) for line in lines]
-    for entry in entries:
-        _, controllers, path = entry.split(":", 2)
+    for controllers, path in cgroup_entries(proc):
         if controllers == "":
             found += _left_up_to(cgroups, path, "memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):
