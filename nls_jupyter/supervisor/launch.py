@@ -151,11 +151,11 @@ class GuardedProcess:
         os.set_blocking(output, False)
         os.set_blocking(report_of_guardian, True)
         cgroup = cgroups.make_for(environment.get(WORKLOAD_VARIABLE) or _NO_WORKLOAD)
-        options = ["--session", "--parent", str(os.getpid()), "--report-fd", str(report_of_guardian)]
+        options = ["--session", "--report-fd", str(report_of_guardian)]
         options += [] if cgroup is None else ["--cgroup", str(cgroup)]
         try:
             process = subprocess.Popen(  # noqa: ASYNC220 - the thread that forks must be the one that lives on
-                [sys.executable, "-I", "-S", guardian.__file__, *options, "--remove", str(directory), "--", *command],
+                [*guardian.beginning(), *options, "--remove", str(directory), "--", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output_of_command,
                 stderr=output_of_command,

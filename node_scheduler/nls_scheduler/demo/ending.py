@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from typing import Final
 
 from nls_scheduler.processes import guardian
@@ -14,5 +12,4 @@ _GRACE_S: Final = 20.0
 
 def with_us() -> list[str]:
     """Words before a command: its guardian, which passes SIGTERM on, and ends it when this process's thread ends."""
-    words = [sys.executable, "-I", "-S", guardian.__file__]
-    return [*words, "--parent", str(os.getpid()), "--grace", f"{_GRACE_S:g}", "--"]
+    return [*guardian.beginning(), "--grace", f"{_GRACE_S:g}", "--"]

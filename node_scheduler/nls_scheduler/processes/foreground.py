@@ -58,8 +58,7 @@ class ForegroundCommand:
         """
         reading, writing = os.pipe()
         os.set_inheritable(writing, True)  # noqa: FBT003 - its only signature
-        arguments = [sys.executable, "-I", "-S", guardian.__file__]
-        arguments += ["--parent", str(os.getpid()), "--grace", str(ORPHAN_GRACE_S), "--report-fd", str(writing)]
+        arguments = [*guardian.beginning(), "--grace", str(ORPHAN_GRACE_S), "--report-fd", str(writing)]
         arguments += ["--mask", ",".join(str(int(number)) for number in mask)]
         workload = WorkloadId(environment[WORKLOAD_VARIABLE])
         cgroup = cgroups.make_for(workload)

@@ -99,6 +99,11 @@ class Options:
             raise ValueError(f"unknown option: {option}")
 
 
+def beginning() -> list[str]:
+    """The first words of a guardian's command line, which ends its command when this process's thread ends."""
+    return [sys.executable, "-I", "-S", __file__, "--parent", str(os.getpid())]
+
+
 def set_process_control(option: int, value: int) -> None:
     """prctl(2). Raises `OSError`."""
     libc = ctypes.CDLL(None, use_errno=True)
