@@ -248,9 +248,8 @@ def driver(*, simulated: bool) -> list[Finding]:
     findings = [Finding("driver", "ok", f"NVIDIA driver {version}, {len(gpus)} GPUs")]
     if lost := [str(index) for index, (name, _) in enumerate(gpus) if name is None]:
         text = f"GPU {', '.join(lost)} does not answer the driver any more"
-        findings.append(
-            Finding("driver", "error", text, "`dmesg | grep -i xid` says why; it is back after a reset or a reboot")
-        )
+        advice = "`dmesg | grep -i xid` says why; it is back after a reset or a reboot"
+        findings.append(Finding("driver", "error", text, advice))
     slow = [str(index) for index, (_, persistent) in enumerate(gpus) if persistent is False]
     if slow:
         text = f"persistence mode is off on GPU {', '.join(slow)}: processes start slowly, in-place suspends can fail"

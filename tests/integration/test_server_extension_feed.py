@@ -131,37 +131,20 @@ def test_an_answer_that_nobody_can_read_is_a_sentence_for_who_follows_and_for_wh
     run(story())
 
 
-def test_the_feed_goes_on_after_what_nobody_foresaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, answers = status_feed.page_state, []
-
-    def strange(*arguments: Any) -> Any:
-        answers.append(arguments)
-        if len(answers) < 3:
-            raise ArithmeticError("of a kind that nobody foresaw")
-        return real(*arguments)
-
-    async def story() -> None:
-        feed = feed_of(daemon)
-        monkeypatch.setattr(status_feed, "page_state", strange)
-        with feed.watched():
-            await feed.newer_than(0, WITHIN_S)
-            assert "please report it" in feed.state["daemon"]["message"]
-            await reached(feed)
-        await feed.close()
-
-    with DaemonProcess(tmp_path) as daemon:
-        run(story())
-
-
-def test_a_daemon_that_speaks_otherwise_is_named_and_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [(ArithmeticError("of a kind that nobody foresaw"), "please report it"), (KeyError("phase"), "another version")],
+    ids=["what nobody foresaw", "a daemon that speaks otherwise"],
+)
+def test_what_cannot_be_understood_is_named_and_the_daemon_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, said: str
 ) -> None:
     real, answers = status_feed.page_state, []
 
     def strange(*arguments: Any) -> Any:
         answers.append(arguments)
         if len(answers) < 3:
-            raise KeyError("phase")
+            raise raised
         return real(*arguments)
 
     async def story() -> None:
@@ -169,7 +152,7 @@ def test_a_daemon_that_speaks_otherwise_is_named_and_asked_again(
         monkeypatch.setattr(status_feed, "page_state", strange)
         with feed.watched():
             await feed.newer_than(0, WITHIN_S)
-            assert "another version" in feed.state["daemon"]["message"]
+            assert said in feed.state["daemon"]["message"]
             await reached(feed)
         await feed.close()
 
