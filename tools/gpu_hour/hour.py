@@ -76,6 +76,7 @@ def play(
             # Short, for the sockets in it; what steps leave there goes with it.
             with tempfile.TemporaryDirectory(prefix="h", dir="/tmp", ignore_cleanup_errors=True) as temporary:
                 try:
+                    Path(temporary).chmod(0o711)  # a step may be of two users
                     own = {"TMPDIR": temporary, "PYTHONPYCACHEPREFIX": bytecode}
                     found[step.name] = run(step, out, min(step.limit_s, left_s), simulated=simulated, **own)
                 except OSError as error:  # a disk is full, or nobody may write there

@@ -13,6 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$folder"
 folder=$(cd "$folder" && pwd)
+[ "$folder" = "$root" ] && folder=$root/.gpuhour && mkdir -p "$folder"
 [ "${REFRESH:-0}" = 1 ] && rm -rf "$folder/wheels"
 rm -rf "$folder/src" "$folder"/wheels/nls_jupyter-*.whl
 mkdir -p "$folder/src" "$folder/wheels"
