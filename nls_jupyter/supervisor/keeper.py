@@ -98,6 +98,7 @@ class Keeper:
         self._answers = False
         self._allowance_bytes: int | None = None
         self._suspending: tuple[GpuProcess, int] | None = None
+        self._given_up = False
         self._dead: tuple[GpuProcess | None, str] = None, ""
         self.saves = Saves(self.save, self._save_aside)
         self.freezer = Freezer()
@@ -390,11 +391,8 @@ class Keeper:
             RequestFailed, GpuProcessDied, OSError: nothing was given up; a process that still lives goes on.
         """
         if self._leaving is None:
-            process, self.usable = self.there, False
-            # Numbered before it waits for another save: it can be given up from now on.
-            number = process.next_save()
-            self._suspending = process, number
-            self._leaving = asyncio.get_running_loop().create_task(self._suspend(process, number))
+            process, self.usable, self._given_up = self.there, False, False
+            self._leaving = asyncio.get_running_loop().create_task(self._suspend(process))
             self._leaving.add_done_callback(self._left)
         return await asyncio.shield(self._leaving)
 
@@ -402,9 +400,14 @@ class Keeper:
         self._leaving = self._suspending = None
         _take_note(task)
 
-    async def _suspend(self, process: GpuProcess, number: int) -> SavedState:
+    async def _suspend(self, process: GpuProcess) -> SavedState:
         try:
             await self.saves.give_way()
+            # Not before: one that begins meanwhile is stopped, and all that are numbered before it with it.
+            number = process.next_save()
+            self._suspending = process, number
+            if self._given_up:
+                process.stop_saves(number)
             saved = await self.save(self.last_cell, process=process, number=number)
         except BaseException:
             self.usable = self.process is process and self.ordered_end is None
@@ -415,6 +418,9 @@ class Keeper:
 
     def give_up_suspend(self) -> None:
         """Have the save of a suspend that is under way stop, however far that is."""
+        if self._leaving is not None:
+            self._given_up = True
+            self.saves.stop()  # it may still wait for another one
         if self._suspending is not None:
             process, number = self._suspending
             process.stop_saves(number)

@@ -375,6 +375,24 @@ def test_a_suspend_that_is_given_up_gives_nothing_up_however_far_it_was() -> Non
     play(story)
 
 
+def test_a_suspend_is_not_stopped_with_a_save_that_begins_behind_it_and_gives_way() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.too_much = process.can_be_copied = process.refuses_copies = True
+        it.keeper.saves.within_s = 0.0
+        it.keeper.saves.cell_ran(1.0)
+        it.save_soon()  # over its budget, and due: the process saves all of it, as it cannot be copied
+        suspend = asyncio.create_task(it.keeper.suspend())
+        await turns(lambda: bool(process.stops))
+        process.saving = asyncio.get_running_loop().create_future()
+        process.saving.set_result(None)
+        assert (await suspend).manifest.cell == it.keeper.last_cell
+        assert process.budgets == [True, False, False]
+        assert it.failures == []
+
+    play(story)
+
+
 def test_a_stop_during_a_suspend_ends_the_process_and_the_suspend() -> None:
     async def story(it: Story) -> None:
         process = await it.start()
