@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -290,6 +291,19 @@ def test_who_took_anothers_place_since_the_journal_lost_its_end_keeps_it_whoever
     stage.after(120)
     assert [stage.home(name) for name in ("alice", "bob")] == [[2], [0]]
     assert orders_given(stage) == given
+
+
+def test_who_cannot_move_and_has_not_reported_is_at_home_before_those_that_came_since() -> None:
+    stage = Stage(1, oversubscribe=2.0)
+    stage.command("firm", 0.5)
+    stage.node.go_down()
+    stage.node.come_back()
+    for name in ("one", "two"):
+        stage._ids[name] = stage.node.submit(name=name)
+    names = ("firm", "one", "two")
+    assert [stage.home(name) for name in names] == [[0], [0], [0]]
+    stage.node.tell(ev.PolicyChanged(stage.node.now, replace(stage.node.state.policy, oversubscribe=1.0)))
+    assert [stage.home(name) for name in names] == [[0], [0], []]
 
 
 def test_who_has_started_since_the_journal_lost_its_end_runs() -> None:

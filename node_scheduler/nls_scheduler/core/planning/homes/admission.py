@@ -74,12 +74,12 @@ class Admission(Paper):
             self.give(workload, home)
 
     def keep(self, ordered: list[Workload]) -> list[Workload]:
-        """Keep the homes that still hold; return who has none. A process that cannot move keeps its own.
+        """Keep the homes that still hold; return who has none. A process that cannot move keeps its own, before all.
 
-        Who has not reported since a restart may be elsewhere by now, and comes after who has.
+        Of the others, who has not reported since a restart may be elsewhere by now, and comes after who has.
         """
         homeless, kept, unheard = [workload for workload in ordered if not workload.home], [], self.state.unreported
-        for workload in sorted((w for w in ordered if w.home), key=lambda w: (w.id in unheard, not w.is_bound)):
+        for workload in sorted((w for w in ordered if w.home), key=lambda w: (not w.is_bound, w.id in unheard)):
             home = self._still_fits(workload)
             bound = workload.is_bound and all(u in self.state.gpus for u in workload.home)
             if home is None and not bound:
