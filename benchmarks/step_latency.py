@@ -211,41 +211,51 @@ def figures(times: dict[str, list[float]], copies: list[float]) -> dict[str, flo
     return {**found, "copy_ms": copy_ms, **in_copies}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=3000)
-    options = parser.parse_args()
-    gpus, workloads = SIZES[-1]
-    history(gpus, workloads, options.events // 10)  # what is remembered from it makes the two below alike
+def of_size(gpus: int, workloads: int, events: int) -> tuple[dict[str, object], dict[str, float]]:
+    """What a step takes at one size, without queues and with; and of each kind of event the p99, without."""
+    times, copies = fastest(gpus, workloads, events)
+    found: dict[str, object] = {
+        "gpus": gpus,
+        "workloads": workloads,
+        **figures(times, copies),
+        "with_queues": figures(*fastest(gpus, workloads, events, departments(gpus))),
+        "p99_bound_ms": BOUNDS_MS.get((gpus, workloads)),
+    }
+    return found, {kind: milliseconds(t, 0.99) for kind, t in sorted(times.items())}
+
+
+def with_invariants_ratio(gpus: int, workloads: int, events: int) -> float:
+    """How much longer a history takes whose every step is checked."""
+    history(gpus, workloads, events)  # what is remembered from it makes the two below alike
     checked = time.perf_counter()
-    history(gpus, workloads, options.events // 10)
+    history(gpus, workloads, events)
     checked = time.perf_counter() - checked
     simulator.check = lambda *_: None
     plain = time.perf_counter()
-    history(gpus, workloads, options.events // 10)
-    plain = time.perf_counter() - plain
-    growth = []
-    for size in SIZES:
-        times, copies = fastest(*size, options.events)
-        with_queues = fastest(*size, options.events, departments(size[0]))
-        growth.append(
-            {
-                "gpus": size[0],
-                "workloads": size[1],
-                **figures(times, copies),
-                "with_queues": figures(*with_queues),
-                "p99_bound_ms": BOUNDS_MS.get(size),
-            }
-        )
+    history(gpus, workloads, events)
+    return round(checked / (time.perf_counter() - plain), 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=3000)
+    parser.add_argument("--gpus", type=int, choices=[gpus for gpus, _ in SIZES[:4]], help="this size alone, in seconds")
+    options = parser.parse_args()
+    if options.gpus is not None:
+        size = next(size for size in SIZES if size[0] == options.gpus)
+        report("step_latency_of_one_size", of_size(*size, options.events)[0], machine())
+        return
+    ratio = with_invariants_ratio(*SIZES[-1], options.events // 10)
+    growth = [of_size(*size, options.events) for size in SIZES]
     if os.environ.get("NLS_KEEP") == "1":
-        draw(growth)
+        draw([found for found, _ in growth])
     report(
         "step_latency",
         {
             "steps_each": options.events,
-            "growth": growth,
-            "with_invariants_ratio": round(checked / plain, 2),
-            "by_event_p99_ms": {kind: milliseconds(t, 0.99) for kind, t in sorted(times.items())},
+            "growth": [found for found, _ in growth],
+            "with_invariants_ratio": ratio,
+            "by_event_p99_ms": growth[-1][1],
             "sixteen_halves": sixteen_halves(),
             "seconds_for_1000_submissions": {
                 name: {

@@ -74,6 +74,8 @@ def _figures(simulated: bool) -> list[Step]:  # noqa: FBT001 - reads like an ass
         *contexts,
         *(_memory(library, gib, 60 + 6 * gib) for gib in (1, 10) for library in ("cupy", "torch")),
         *(_first_cell(library) for library in ("cupy", "torch")),
+        # On the processor beside the GPU: what the daemon of such a machine takes for a decision.
+        Step("step_latency", 3, 60, "figures", _program("benchmarks/step_latency.py", "--gpus", "8")),
         Step("ways", 3, 90, "figures", _program("benchmarks/gpu_ways.py")),
         Step("contexts_jax", 3, 60, "figures", _program("benchmarks/gpu_contexts.py", "--library", "jax")),
         _memory("cupy", 40, 300, 3),
