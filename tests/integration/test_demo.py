@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -18,6 +19,9 @@ from leftovers import marked_processes, wait_until_none
 from waiting import wait_until
 
 PATIENCE_S = 110.0
+IN_A_FOLDER_THAT_IS_GONE = ("sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh")
+
+Demo: TypeAlias = subprocess.Popen[str]
 
 
 def traces() -> set[Path]:
@@ -25,10 +29,11 @@ def traces() -> set[Path]:
     return {path for where in ("/tmp", "/dev/shm") for path in Path(where).glob("nls-demo-*")}
 
 
-def start_demo(mark: str, *arguments: str) -> subprocess.Popen[str]:
+def start_demo(mark: str, *arguments: str, before: tuple[str, ...] = (), where: Path | None = None) -> Demo:
     environment = nls_environment(NLS_TEST_MARK=mark)
-    command = [*NLS, "demo", "--json", *arguments]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [*before, *NLS, "demo", "--json", *arguments]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, cwd=where, stdout=pipe, stderr=pipe, text=True)
 
 
 @pytest.mark.long("the demo in full: `make demo` plays it")
@@ -36,7 +41,10 @@ def start_demo(mark: str, *arguments: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_the_demo_plays_the_whole_story_and_leaves_nothing(mark: str, tmp_path: Path, gpus: int) -> None:
     before = traces()
-    with start_demo(mark, "--gpus", str(gpus), "--keep", str(tmp_path / "kept")) as demo:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    words = ("--gpus", str(gpus), "--keep", str(tmp_path / "kept"))
+    with start_demo(mark, *words, before=IN_A_FOLDER_THAT_IS_GONE, where=gone) as demo:
         output, errors = demo.communicate(timeout=PATIENCE_S)
     assert demo.returncode == 0, output + errors
     assert errors == ""

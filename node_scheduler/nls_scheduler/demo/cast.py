@@ -90,6 +90,7 @@ class Cast:
         process = await asyncio.create_subprocess_exec(
             *with_us(), sys.executable, "-m", "nls_scheduler", "--socket", str(self._client.socket), "run", *asked,
             "--", sys.executable, "-c", code,
+            cwd=self._client.socket.parent,
             stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:

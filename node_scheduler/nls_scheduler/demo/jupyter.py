@@ -221,7 +221,7 @@ async def serve(
     """A Jupyter Server of its own below `directory`, with none of the user's configuration; ended on leaving.
 
     Args:
-        directory: for its documents, its configuration and its log.
+        directory: for its documents, its configuration and its log; absolute.
         environment: beside this process's own.
         before: words before the command, such as those of `setpriv`, which becomes the command or passes SIGTERM on.
     """
@@ -246,6 +246,7 @@ async def serve(
             *before,
             *command,
             env={**os.environ, **environment, **own},
+            cwd=directory,  # whatever is where its user is, or if that is gone
             stdin=asyncio.subprocess.DEVNULL,
             stdout=log,
             stderr=log,
