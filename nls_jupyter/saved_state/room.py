@@ -1,4 +1,4 @@
-"""How much saved state this machine has room for: what its memory, or the cgroup's, has left, and a spill folder."""
+"""How much room there is: what the machine's memory, or a cgroup's, has left, what a process has, a spill folder."""
 
 from __future__ import annotations
 
@@ -70,11 +70,18 @@ def memory_left_bytes(system: Path = Path("/")) -> int:
 
     Page cache counts as free, as in the kernel's own `MemAvailable` (proc(5)); so it is read for cgroups too.
     """
-    in_cgroups = (_left_in(*group) for group in _cgroups(system))
-    return max(0, min([machine_left_bytes(system / "proc"), *(left for left in in_cgroups if left is not None)]))
+    return min([_machine_left_bytes(system / "proc"), *(left for left, _ in _rooms_of_cgroups(system))])
 
 
-def machine_left_bytes(proc: Path) -> int:
+def container_room(system: Path = Path("/")) -> tuple[int, int] | None:
+    """What the cgroup around this process that has least left can still give, and its limit, in bytes; `None`: none.
+
+    Raises as `memory_left_bytes`.
+    """
+    return min(_rooms_of_cgroups(system), default=None)
+
+
+def _machine_left_bytes(proc: Path) -> int:
     """The machine's own word for it; a virtual machine that gives memory back to its host has no more than is promised.
 
     What its balloon holds looks as if it could be had again (`Balloon`, Linux 6.12; proc(5)), and the host may not have
@@ -92,7 +99,16 @@ def resident_bytes() -> int:
     return _field(Path("/proc/self/status"), "RssAnon:") * 1024
 
 
-def cgroup_entries(proc: Path) -> list[tuple[str, str]]:
+def own_bytes(pid: int, proc: Path = Path("/proc")) -> int:
+    """What a process has for itself: without pages of files, which others share and the system can take back.
+
+    0 when it is gone.
+    """
+    status = proc / str(pid) / "status"
+    return (_field(status, "RssAnon:") + _field(status, "RssShmem:")) * 1024
+
+
+def _cgroup_entries(proc: Path) -> list[tuple[str, str]]:
     """Controllers and path of each cgroup that this process is in; a path may hold anything but a line feed.
 
     Raises OSError.
@@ -110,7 +126,7 @@ def _cgroups(system: Path) -> list[tuple[Path, tuple[str, str, str]]]:
     """
     entries: list[tuple[str, str]] = []
     with _if_it_is_there():
-        entries = cgroup_entries(system / "proc")
+        entries = _cgroup_entries(system / "proc")
     found = []
     for controllers, path in entries:
         if controllers and "memory" not in controllers.split(","):
@@ -124,13 +140,19 @@ def _cgroups(system: Path) -> list[tuple[Path, tuple[str, str, str]]]:
     return found
 
 
-def _left_in(folder: Path, names: tuple[str, str, str]) -> int | None:
-    """What is left below a cgroup's limit, or `None` without one."""
+def _rooms_of_cgroups(system: Path) -> list[tuple[int, int]]:
+    """What is left below the limit of each cgroup that has one, and that limit."""
+    rooms = (_room_of(*group) for group in _cgroups(system))
+    return [room for room in rooms if room is not None]
+
+
+def _room_of(folder: Path, names: tuple[str, str, str]) -> tuple[int, int] | None:
     limit_name, usage_name, cache_name = names
     with _if_it_is_there(), contextlib.suppress(ValueError):  # "max" is no number: no limit
         limit = int((folder / limit_name).read_text("ascii"))
         if limit < _UNLIMITED:
-            return limit - int((folder / usage_name).read_text("ascii")) + _field(folder / "memory.stat", cache_name)
+            used = int((folder / usage_name).read_text("ascii")) - _field(folder / "memory.stat", cache_name)
+            return max(0, limit - used), limit
     return None
 
 

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from nls_jupyter.between.errors import GpuUnavailable
-from nls_jupyter.supervisor.host_memory import container_room
+from nls_jupyter.saved_state.room import container_room
 from nls_scheduler.units.sizes import format_bytes
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 

@@ -12,7 +12,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.supervisor import host_memory
+from nls_jupyter.saved_state.room import own_bytes
 from nls_jupyter.supervisor.channel import GpuProcess
 from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.pending import RequestFailed, accepted
@@ -170,9 +170,9 @@ class Standby:
         try:
             while True:
                 done, _ = await asyncio.wait([answer], timeout=_LOOK_EVERY_S)
-                own_bytes = host_memory.own_bytes(process.pid)
-                if own_bytes > budget_bytes:
-                    size, most = format_bytes(own_bytes), format_bytes(budget_bytes)
+                taken_bytes = own_bytes(process.pid)
+                if taken_bytes > budget_bytes:
+                    size, most = format_bytes(taken_bytes), format_bytes(budget_bytes)
                     raise _Unfit(f"the modules take {size} of host memory, more than the {most} of standby_memory")
                 if done:
                     return answer.result()

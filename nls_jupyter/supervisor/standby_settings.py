@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nls_jupyter.supervisor import host_memory
+from nls_jupyter.saved_state.room import memory_left_bytes
 from nls_scheduler.units.sizes import parse_size, to_bytes
 
 # With less than this left on the machine there is none.
@@ -30,5 +30,5 @@ class StandbySettings:
 
     def budget_bytes(self) -> int:
         """What a standby may take now; 0 for none."""
-        left = host_memory.left_bytes()
+        left = memory_left_bytes()
         return 0 if left < LEAST_LEFT_BYTES or not self.memory else to_bytes(self.memory, left)

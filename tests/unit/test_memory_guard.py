@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
-from nls_jupyter.supervisor.host_memory import container_room
 from nls_jupyter.supervisor.memory_guard import MemoryGuard, no_room
 from nls_jupyter.supervisor.notices import NoticeLog
 from nls_scheduler.wire.errors import DaemonUnreachable
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 LIMIT = 1000
 
@@ -106,19 +101,6 @@ def test_where_nothing_limits_it_nothing_is_watched() -> None:
     guard = MemoryGuard(Keeper(process=True, saved=True), NoticeLog(), lambda: next(rooms))
     asyncio.run(asyncio.wait_for(guard.run(), 5))
     assert list(rooms) == [], "it has looked once"
-
-
-def test_a_container_s_limit_is_found_where_the_container_sees_it(tmp_path: Path) -> None:
-    proc, cgroups = tmp_path / "proc", tmp_path / "cgroup"
-    (proc / "self").mkdir(parents=True)
-    cgroups.mkdir()
-    (proc / "self" / "cgroup").write_text("0::/\n")
-    (cgroups / "memory.max").write_text("1000\n")
-    (cgroups / "memory.current").write_text("900\n")
-    (cgroups / "memory.stat").write_text("anon 700\ninactive_file 150\n")
-    assert container_room(proc, cgroups) == (250, 1000)
-    (cgroups / "memory.max").write_text("max\n")
-    assert container_room(proc, cgroups) is None
 
 
 def test_a_process_that_the_driver_holds_is_never_ended_here() -> None:

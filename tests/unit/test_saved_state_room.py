@@ -17,8 +17,7 @@ import pytest
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, graph, one_save, window
 from nls_jupyter.saved_state.parallel import SWITCH
-from nls_jupyter.saved_state.room import memory_left_bytes
-from nls_jupyter.supervisor import host_memory
+from nls_jupyter.saved_state.room import container_room, memory_left_bytes, own_bytes
 from saved_state_roundtrip import restore
 from waiting import wait_until
 
@@ -53,6 +52,18 @@ def files_of_at_most(size_bytes):
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+def test_this_process_has_memory_of_its_own():
+    assert 1 << 20 < own_bytes(os.getpid()) < memory_left_bytes() + (64 << 30)
+    assert own_bytes(2**22 + 1) == 0, "there is no such process"
+
+
+@pytest.mark.parametrize("name", ["x kB", "\x0bx y kB", "\x0cRssShmem: 9 kB", "\rx y kB"])
+def test_what_a_process_calls_itself_is_no_memory_of_it(name, tmp_path):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "status").write_bytes(f"Name:\t{name}\nRssAnon:\t3 kB\n".encode())
+    assert own_bytes(7, tmp_path) == 3 << 10
+
+
 class TestMachine:
     def system(self, root, cgroup, **files):
         (root / "proc/self").mkdir(parents=True)
@@ -67,6 +78,7 @@ class TestMachine:
     def test_without_a_limit_it_is_what_the_machine_has_left(self, tmp_path):
         root = self.system(tmp_path, "0::/user\n", user__memory_DOT_max="max\n", user__memory_DOT_current="5\n")
         assert memory_left_bytes(root) == 1000 * 1024
+        assert container_room(root) is None
 
     def test_the_nearest_limit_of_a_version_2_cgroup_and_those_above_it_counts(self, tmp_path):
         files = {
@@ -76,7 +88,9 @@ class TestMachine:
             "a__b__memory_DOT_max": "900000",
             "a__b__memory_DOT_current": "10",
         }
-        assert memory_left_bytes(self.system(tmp_path, "0::/a/b\n", **files)) == 25_000
+        root = self.system(tmp_path, "0::/a/b\n", **files)
+        assert memory_left_bytes(root) == 25_000
+        assert container_room(root) == (25_000, 100_000)
 
     def test_a_version_1_cgroup_counts_and_its_huge_number_is_no_limit(self, tmp_path):
         cgroup = "4:memory:/docker/x\n3:cpu,cpuacct:/docker/x\n"
@@ -106,7 +120,7 @@ class TestMachine:
         root = self.system(tmp_path, "0::/user\n")
         with (root / "proc/meminfo").open("a") as meminfo:
             meminfo.write("Committed_AS: 1600 kB\n" + ("" if balloon is None else f"Balloon: {balloon} kB\n"))
-        assert memory_left_bytes(root) == host_memory.left_bytes(root / "proc", root) == left * 1024
+        assert memory_left_bytes(root) == left * 1024
 
     def test_more_promised_than_there_is_leaves_nothing(self, tmp_path):
         root = self.system(tmp_path, "0::/user\n")

@@ -196,7 +196,7 @@ def test_one_that_takes_too_much_memory_is_ended_while_it_still_imports(monkeypa
     async def story(it: Story) -> None:
         await it.standby.take({"MASK": "first"})
         monkeypatch.setattr(module, "_LOOK_EVERY_S", 0.0)
-        monkeypatch.setattr(module.host_memory, "own_bytes", lambda _: 2 << 40)
+        monkeypatch.setattr(module, "own_bytes", lambda _: 2 << 40)
         FakeProcess.answers["nls_prepare_request"] = asyncio.get_running_loop().create_future()
         await it.prepared("numpy")
         assert FakeProcess.made[0].exited.done()
