@@ -26,6 +26,10 @@ _NAMING: Final = frozenset(
     | {"admin_group", "namespace"}
 )
 """Fields that hold nothing but names."""
+_BY_NAME: Final = frozenset({"queues", "pools", "quota", "limit", "over_quota_weight"})
+"""Fields whose mappings have names as keys; all other keys are fields."""
+_WORDS_OF_THE_CORE: Final = frozenset({"$", "value", "kind", "doing"})
+"""Fields of the core's values that hold types and words of enumerations: never a name, whoever is called so."""
 _USER_IDS: Final = frozenset({"owner", "uid", "uids", "gid", "gids"})
 _FIRST_MASKED_ID: Final = 100_001
 _NAMES_OF_OURS: Final = frozenset({"default", ""})
@@ -39,10 +43,10 @@ _TOKEN: Final = re.compile(r"[^\s\"'`()\[\]{}<>,;:=|]+")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _RUN: Final = re.compile(r"[^\W_]+")
 _LETTERS: Final = re.compile(r"([^\W\d_]+)\d*")
+_UUID: Final = r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _HARMLESS: Final = re.compile(
     # Numbers and times, sizes, ids of workloads, UUIDs of Gpus.
-    r"[\W\d_]*|\d[\dTZ.+-]*|\d+(?:\.\d+)?[A-Za-z]{1,3}|\d+x\d+[A-Za-z]{1,3}|[0-9a-f]{12}"
-    r"|(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"[\W\d_]*|\d[\dTZ.+-]*|\d+(?:\.\d+)?[A-Za-z]{1,3}|\d+x\d+[A-Za-z]{1,3}|[0-9a-f]{12}|" + _UUID
 )
 
 
@@ -80,9 +84,17 @@ class Mask:
         if isinstance(value, str):
             return value if value in self._kept else self._name(value) if key in _NAMING else self.text(value)
         if isinstance(value, dict):
-            return {self.text(str(name)): self.value(item, str(name)) for name, item in value.items()}
+            kept = _WORDS_OF_THE_CORE if "$" in value else frozenset()
+            if key in _BY_NAME and not kept:
+                return {self._name(str(name)): self.value(item) for name, item in value.items()}
+            return {
+                self._unlisted(str(name)): item
+                if name in kept and isinstance(item, str)
+                else self.value(item, str(name))
+                for name, item in value.items()
+            }
         if isinstance(value, list | tuple):
-            return [self.value(item, key) for item in value]
+            return [self.value(item, "" if isinstance(item, dict) else key) for item in value]
         if key in _USER_IDS and isinstance(value, int) and value > 0 and not isinstance(value, bool):
             return self._ids.setdefault(value, _FIRST_MASKED_ID + len(self._ids))
         return value
@@ -92,9 +104,12 @@ class Mask:
         if self._known is None:
             longest_first = sorted(self._names, key=len, reverse=True)
             inside = "|".join(map(re.escape, longest_first)) or r"(?!)"
-            self._known = re.compile(rf"(?<![^\W_])(?:{inside})(?![^\W_])")
-        known = self._known.sub(lambda found: self._name(found[0]), text)
-        return _TOKEN.sub(lambda found: "/".join(map(self._token, found[0].split("/"))), known)
+            self._known = re.compile(rf"{_UUID}|(?<![^\W_])(?:{inside})(?![^\W_])")
+        return self._unlisted(self._known.sub(lambda found: self._name(found[0]), text))
+
+    def _unlisted(self, text: str) -> str:
+        """`text` without words that are not ours; what is known as a name may be one of ours."""
+        return _TOKEN.sub(lambda found: "/".join(map(self._token, found[0].split("/"))), text)
 
     def _token(self, token: str) -> str:
         if _HARMLESS.fullmatch(token) or token in _PSEUDONYMS:
