@@ -22,7 +22,7 @@ from nls_scheduler import __version__
 from nls_scheduler.bundle.masking import Mask
 from nls_scheduler.core.model.codec import decode, encode
 from nls_scheduler.daemon import journal_tables as tables
-from nls_scheduler.daemon.config import SECTION, ConfigError, NlsScheduler, read_files
+from nls_scheduler.daemon.config import SECTION, ConfigError, read_files
 from nls_scheduler.daemon.journal_steps import last_step_at, read_steps
 from nls_scheduler.daemon.journal_tables import JournalError
 from nls_scheduler.daemon.state_folder import JOURNAL_NAME
@@ -115,7 +115,7 @@ class Parts:
         add(
             "settings.json",
             "of the daemon, where they are not the usual ones",
-            lambda: _json({key: self._masked(value) for key, value in settings.items()}),
+            lambda: _json({key: self.mask.value(value) for key, value in settings.items()}),
         )
         for name, answer in self.answers.items():
             add(f"{name}.json", f"what nls {name} says", masked(answer))
@@ -174,12 +174,6 @@ class Parts:
         self.mask.learn(str(name) for key in ("queues", "pools") for name in section.get(key, {}))
         self.mask.learn_from(section)
         return found | {SECTION: section}
-
-    def _masked(self, setting: Any) -> Any:
-        if not isinstance(setting, dict):
-            return self.mask.value(setting)
-        known = NlsScheduler.class_trait_names(config=True)
-        return {key: self.mask.value(value, key) for key, value in setting.items() if key in known}
 
 
 def versions() -> dict[str, Any]:
