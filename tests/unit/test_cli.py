@@ -295,3 +295,15 @@ def test_a_simulation_of_nothing_is_refused_and_no_real_gpus_are_served(
     monkeypatch.setattr("nls_scheduler.daemon.http.server.serve", lambda *_: pytest.fail("it serves"))
     assert main(["--socket", str(tmp_path / "nls.sock"), "up", "--simulate", ""]) == 2
     assert "'' does not describe simulated GPUs" in capsys.readouterr().err
+
+
+def test_a_demo_whose_notebooks_cannot_be_kept_does_not_begin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert main(["demo", "--keep", str(file)]) == 1
+    assert main(["demo", "--keep", str(file / "folder")]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"nls: The notebooks cannot be kept in {file}: File exists."
+    assert second == f"nls: The notebooks cannot be kept in {file}/folder: Not a directory."
