@@ -297,6 +297,14 @@ def test_a_simulation_of_nothing_is_refused_and_no_real_gpus_are_served(
     assert "'' does not describe simulated GPUs" in capsys.readouterr().err
 
 
+def test_no_value_that_is_refused_is_answered_with_the_name_of_a_function() -> None:
+    (commands,) = (each for each in _parser()._actions if isinstance(each, argparse._SubParsersAction))
+    types = {action.type for command in commands.choices.values() for action in command._actions}
+    for each in types - {None, int, Path}:  # argparse has words for a number, and every text is a path
+        with suppress(argparse.ArgumentTypeError):
+            each("no such thing")
+
+
 def test_a_demo_whose_notebooks_cannot_be_kept_does_not_begin(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
