@@ -72,6 +72,16 @@ def test_a_state_stays_one_whatever_is_called_like_a_field_of_it() -> None:
         assert [w.phase for w in masked.workloads.values()] == [w.phase for w in state.workloads.values()]
 
 
+def test_one_letter_says_nothing_of_anybody_and_is_the_same_wherever_it_stands() -> None:
+    state, mask = node_of("x").state, Mask()
+    mask.learn_from(encode(state))
+    masked = decode(mask.value(encode(state)))
+    (queue,), (pool,) = masked.policy.queues, masked.policy.pools
+    assert {workload.spec.pools for workload in masked.workloads.values()} == {(pool.name,)}
+    assert set(queue.quota) == {pool.name}
+    assert {workload.spec.queue for workload in masked.workloads.values()} == {queue.name}
+
+
 def test_a_bundle_is_made_and_can_be_replayed_when_every_word_of_ours_is_a_name(tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
     rules = {"quota": {"limit": 1}, "users": ["owner"]}

@@ -32,7 +32,9 @@ _WORDS_OF_THE_CORE: Final = frozenset({"$", "value", "kind", "doing"})
 """Fields of the core's values that hold types and words of enumerations: never a name, whoever is called so."""
 _USER_IDS: Final = frozenset({"owner", "uid", "uids", "gid", "gids"})
 _FIRST_MASKED_ID: Final = 100_001
-_NAMES_OF_OURS: Final = frozenset({"default", ""})
+_SHORTEST: Final = 2
+"""One letter says nothing of anybody."""
+_NAMES_OF_OURS: Final = frozenset({"default"})
 _EXAMPLES: Final = frozenset({"alice", "bob", "training", "analysis", "research", "teaching", "example"})
 """In our own help, where they mean nobody; elsewhere they may be somebody's."""
 _SYSTEM: Final = (
@@ -63,7 +65,7 @@ class Mask:
 
     def learn(self, names: Iterable[str]) -> None:
         """These are names, wherever they stand."""
-        self._names.update(name for name in names if len(name) > 1 and name not in _NAMES_OF_OURS)
+        self._names.update(name for name in names if len(name) >= _SHORTEST and name not in _NAMES_OF_OURS)
         self._known = None
 
     def learn_from(self, value: Any) -> None:
@@ -117,7 +119,7 @@ class Mask:
         return token if all(map(_is_ours, _RUN.findall(token))) else self._name(token)
 
     def _name(self, name: str) -> str:
-        if name in _NAMES_OF_OURS or name in _PSEUDONYMS or _HARMLESS.fullmatch(name):
+        if len(name) < _SHORTEST or name in _NAMES_OF_OURS or name in _PSEUDONYMS or _HARMLESS.fullmatch(name):
             return name
         return f"name-{hmac.new(self._key, name.encode('utf-8', 'replace'), hashlib.sha256).hexdigest()[:8]}"
 
