@@ -9,11 +9,15 @@ from contextlib import closing
 from dataclasses import fields
 from enum import Enum
 
+import pytest
+
 from nls_scheduler.bundle.contents import Parts
 from nls_scheduler.bundle.masking import Mask
 from nls_scheduler.cli import main
 from nls_scheduler.core.model import codec
 from nls_scheduler.core.model.codec import decode, encode
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
@@ -80,6 +84,16 @@ def test_one_letter_says_nothing_of_anybody_and_is_the_same_wherever_it_stands()
     assert {workload.spec.pools for workload in masked.workloads.values()} == {(pool.name,)}
     assert set(queue.quota) == {pool.name}
     assert {workload.spec.queue for workload in masked.workloads.values()} == {queue.name}
+
+
+@pytest.mark.parametrize("pattern", ["Tesla V100*", "*GeForce*", "NVIDIA L40S"])
+def test_a_pool_names_the_same_products_in_a_bundle(pattern) -> None:
+    gpu = Gpu(GpuUuid("GPU-0"), 0, "NVIDIA L40S" if "L40S" in pattern else "Tesla V100-GeForce", 2**30)
+    state, mask = NodeState(gpus={gpu.uuid: gpu}, policy=Policy(pools=(Pool("fast", (pattern,)),))), Mask()
+    assert state.pools[gpu.uuid].name == "fast"
+    mask.learn_from(encode(state))
+    masked = decode(mask.value(encode(state)))
+    assert masked.pools[gpu.uuid] == masked.policy.pools[0]
 
 
 def test_a_bundle_is_made_and_can_be_replayed_when_every_word_of_ours_is_a_name(tmp_path, monkeypatch, capsys) -> None:

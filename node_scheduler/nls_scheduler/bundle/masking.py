@@ -58,7 +58,8 @@ class Mask:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._key = secrets.token_bytes(32)
         self._names: set[str] = set()
-        self._kept: set[str] = set()
+        self._products: set[str] = set()
+        self._products_words: set[str] = set()
         self._ids: dict[int, int] = {}
         self._known: re.Pattern[str] | None = None
         self.learn(names)
@@ -72,7 +73,8 @@ class Mask:
         """Whatever JSON-like `value` says is somebody's name; products' names of Gpus are nobody's."""
         if isinstance(value, dict):
             if "uuid" in value and isinstance(value.get("name"), str):
-                self._kept.add(value["name"])
+                self._products.add(value["name"])
+                self._products_words.update(_RUN.findall(value["name"]))
             for key, item in value.items():
                 if key in _NAMING and "uuid" not in value:
                     self.learn(_strings(item))
@@ -84,7 +86,7 @@ class Mask:
     def value(self, value: Any, key: str = "") -> Any:
         """JSON-like `value` with every text in it masked, and the ids of users."""
         if isinstance(value, str):
-            return value if value in self._kept else self._name(value) if key in _NAMING else self.text(value)
+            return value if value in self._products else self._name(value) if key in _NAMING else self.text(value)
         if isinstance(value, dict):
             kept = _WORDS_OF_THE_CORE if "$" in value else frozenset()
             if key in _BY_NAME and not kept:
@@ -116,7 +118,8 @@ class Mask:
     def _token(self, token: str) -> str:
         if _HARMLESS.fullmatch(token) or token in _PSEUDONYMS:
             return token
-        return token if all(map(_is_ours, _RUN.findall(token))) else self._name(token)
+        runs = (run for run in _RUN.findall(token) if run not in self._products_words)
+        return token if all(map(_is_ours, runs)) else self._name(token)
 
     def _name(self, name: str) -> str:
         if len(name) < _SHORTEST or name in _NAMES_OF_OURS or name in _PSEUDONYMS or _HARMLESS.fullmatch(name):
