@@ -96,7 +96,7 @@ def _first_line(handler: type[Any]) -> str:
 def _settings() -> str:
     traits = NlsScheduler.class_traits(config=True)
     in_order = [name for name in vars(NlsScheduler) if name in traits]  # some texts refer to the one above
-    rows = [[f"`{name}`", f"`{traits[name].default_value!r}`", traits[name].help] for name in in_order]
+    rows = [[f"`{name}`", f"`{traits[name].default()!r}`", traits[name].help] for name in in_order]
     return f"The section is `c.{SECTION}`.\n\n" + table(["setting", "default", "meaning"], rows)
 
 

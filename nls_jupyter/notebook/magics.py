@@ -121,7 +121,12 @@ class GpuMagics(Magics):
     def _made_gpu(self, kernel: Any) -> NotebookGpu:
         """All that is imported is there before anything is made: a Ctrl-C leaves nothing half done."""
         from nls_jupyter.notebook.notebook_gpu import NotebookGpu
+        from nls_jupyter.saved_state.parallel import wanted_threads
 
+        try:
+            wanted_threads()  # which its GPU process takes from here
+        except ValueError as error:
+            raise GpuUsageError(str(error)) from None
         _, command, standby = self._auto_mode, self._commands.line, self._standby_settings()
         return NotebookGpu(kernel, self._defaults, command, standby, self._kept_files(), self._ahead)
 

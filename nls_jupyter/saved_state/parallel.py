@@ -18,6 +18,16 @@ SWITCH: Final = "NLS_SAVE_THREADS"
 HOST_THREADS, FROM_DEVICE_THREADS, TO_DEVICE_THREADS = 4, 8, 12
 
 
+def wanted_threads() -> int | None:
+    """How many the user wants; `None`: that is not said. Raises ValueError with one sentence."""
+    text = os.environ.get(SWITCH)
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise ValueError(f"{SWITCH} is {text!r}, and not a whole number from 1 on.")
+    return int(text)
+
+
 def for_each(
     parts: Sequence[Part], work: Callable[[Part], None], progress: Callable[[], None], most: int = HOST_THREADS
 ) -> None:
@@ -30,7 +40,7 @@ def for_each(
             from it.
         most: threads, where the user has not set it.
     """
-    threads = min(int(os.environ.get(SWITCH, most)), len(os.sched_getaffinity(0)), len(parts))
+    threads = min(wanted_threads() or most, len(os.sched_getaffinity(0)), len(parts))
     left = deque(parts)
 
     def share(progress: Callable[[], None]) -> None:

@@ -342,6 +342,11 @@ class TestSelection:
         assert "no GPU 5: it has 0 (GPU-" in driver.why_none()
         driver.close()
 
+    @pytest.mark.parametrize("wanted", ["5", "0,5"])
+    def test_what_is_selected_and_not_there_is_said_at_the_start(self, tmp_path, caplog, wanted):
+        SimulatedDriver(tmp_path / "simulation", SPEC, CONTEXT, Selection.parse(wanted)).close()
+        assert "This machine has no GPU 5: it has 0 (GPU-" in caplog.text
+
 
 class TestDirectory:
     def test_closing_leaves_no_file_when_nobody_lives(self, tmp_path):

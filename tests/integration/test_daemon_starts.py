@@ -61,7 +61,7 @@ def test_a_socket_that_a_killed_daemon_left_behind_is_replaced(daemon: DaemonPro
         (["--simulate", "1x1GiB", "--set", "stop_grace_s=40"], "contradicts reclaim_deadline_s"),
         (["--simulate", "1x1GiB", "--set", "reclaim_deadlin_s=4"], "did you mean reclaim_deadline_s?"),
         (["--simulate", "1x1GiB", "--set", "default_request=0.9", "--set", "default_limit=0.5"], "contradicts"),
-        (["--simulate", "1x1GiB", "--idle-exit", "-1"], "not a time above zero"),
+        (["--simulate", "1x1GiB", "--idle-exit", "-1"], "'-1' is not a number of seconds above zero"),
     ],
 )
 def test_a_daemon_that_is_told_nonsense_does_not_start(tmp_path: Path, arguments: list[str], says: str) -> None:

@@ -163,6 +163,8 @@ def test_one_that_needs_too_much_memory_is_ended_and_the_log_says_so(book: Book)
 def test_a_wrong_setting_is_named(book: Book) -> None:
     book.run("import os; os.environ['NLS_STANDBY_MEMORY'] = 'lots'")
     assert "NLS_STANDBY_MEMORY or GpuMagics.standby_memory: 'lots' is not a size" in book.fails("%%gpu\n1").evalue
+    book.run("os.environ |= {'NLS_STANDBY_MEMORY': '0', 'NLS_SAVE_THREADS': 'many'}")
+    assert "NLS_SAVE_THREADS is 'many', and not a whole number from 1 on." in book.fails("%%gpu\n1").evalue
 
 
 @LONG

@@ -124,9 +124,15 @@ def test_whom_the_administrator_names_is_trusted(
     monkeypatch.setenv(trust.UID_VARIABLE, str(MALLORY))
     assert locate.find(path) == path
     assert mallory.was_sent() == ""
-    monkeypatch.setenv(trust.UID_VARIABLE, "x")
-    with pytest.raises(DaemonUnreachable):
-        locate.find(path)
+
+
+@pytest.mark.parametrize("named", ["x", "-1", "1.0", "²"])
+def test_what_names_nobody_is_refused_also_for_a_daemon_of_one_s_own(
+    named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(trust.UID_VARIABLE, named)
+    with pytest.raises(DaemonUnreachable, match=f"NLS_DAEMON_UID is {named!r}, which is no user's number"):
+        trust.check_place(tmp_path / "nls.sock")
 
 
 IN_A_USER_NAMESPACE = """

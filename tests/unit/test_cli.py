@@ -295,3 +295,23 @@ def test_a_simulation_of_nothing_is_refused_and_no_real_gpus_are_served(
     monkeypatch.setattr("nls_scheduler.daemon.http.server.serve", lambda *_: pytest.fail("it serves"))
     assert main(["--socket", str(tmp_path / "nls.sock"), "up", "--simulate", ""]) == 2
     assert "'' does not describe simulated GPUs" in capsys.readouterr().err
+
+
+def test_no_value_that_is_refused_is_answered_with_the_name_of_a_function() -> None:
+    (commands,) = (each for each in _parser()._actions if isinstance(each, argparse._SubParsersAction))
+    types = {action.type for command in commands.choices.values() for action in command._actions}
+    for each in types - {None, int, Path}:  # argparse has words for a number, and every text is a path
+        with suppress(argparse.ArgumentTypeError):
+            each("no such thing")
+
+
+def test_a_demo_whose_notebooks_cannot_be_kept_does_not_begin(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert main(["demo", "--keep", str(file)]) == 1
+    assert main(["demo", "--keep", str(file / "folder")]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == f"nls: The notebooks cannot be kept in {file}: File exists."
+    assert second == f"nls: The notebooks cannot be kept in {file}/folder: Not a directory."

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import grp
+import os
+import subprocess
+import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -11,6 +14,8 @@ from nls_scheduler.daemon.config import ConfigError, NlsScheduler, load
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+NO_DICTS = ("", "foo", "[1]", "{", "{a:1}", "{1 2}", "{{}}", "{" * 300 + "}" * 300)
 
 
 def test_without_a_file_everything_is_as_the_policy_says() -> None:
@@ -58,19 +63,34 @@ def test_flags_win_over_files_and_the_first_directory_wins(tmp_path: Path) -> No
         ("max_submissions_at_once=0", "1 or more"),
         ("client_timeout_s=0", "nothing could be done"),
         ("cool_down_s", "is not NAME=VALUE"),
+        *(
+            (f"queues={text}", f"queues cannot be {text!r}: write for example --set queues=\"{{'research'")
+            for text in NO_DICTS
+        ),
+        ("pools=7", "pools cannot be '7': write for example --set pools=\"{'a100': {'gpus'"),
+        ("freeze_cells=yes", "freeze_cells cannot be 'yes': write for example --set freeze_cells=True."),
+        ("max_failures=1.5", "max_failures cannot be '1.5': write for example --set max_failures=5."),
+        ("placement={{}}", "placement cannot be '{{}}': write for example --set placement=spread."),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_with_one_sentence(flag: str, says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load([flag], [])
     assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
         ("nls_config.py", "c.NlsScheduler.cool_down_s = 'x'", "cool_down_s"),
-        ("nls_config.py", "c.NlsScheduler.colour = 1", "no setting 'colour'"),
+        ("nls_config.py", "c.NlsScheduler.colour = 1", "nls_config.py cannot be read: There is no setting 'colour'"),
+        (
+            "nls_config.json",
+            '{"NlsScheduler": {"cooldown_s": 1}}',
+            "nls_config.json cannot be read: There is no setting",
+        ),
+        ("nls_config.json", '{"NlsScheduler": {"cooldown_s": 1}}', "did you mean cool_down_s?"),
         ("nls_config.py", "1 / 0", "cannot be read: division by zero"),
         ("nls_config.py", "raise SystemExit", "cannot be read: SystemExit"),
         ("nls_config.json", "{", "cannot be read"),
@@ -88,6 +108,30 @@ def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str, says: str)
     with pytest.raises(ConfigError) as caught:
         load([], [str(tmp_path)])
     assert says in str(caught.value)
+
+
+def test_what_has_the_name_of_a_configuration_and_is_no_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "folder" / "nls_config.json").mkdir(parents=True)
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "nls_config.py").symlink_to(tmp_path / "nowhere")
+    for name in ("folder/nls_config.json", "link/nls_config.py"):
+        with pytest.raises(ConfigError, match=f"{name} cannot be read: it is no file"):
+            load([], [str((tmp_path / name).parent)])
+
+
+def test_what_is_no_folder_has_no_configuration(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert load([], [str(tmp_path / "file"), str(tmp_path / "nowhere")]).policy == Policy()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can ask as another user")
+def test_a_folder_that_the_daemon_may_not_enter_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nls_config.py").write_text("c.NlsScheduler.cool_down_s = 3")
+    tmp_path.chmod(0)
+    code = f"import os; from nls_scheduler.daemon.config import load; os.setuid(12345); load([], [{str(tmp_path)!r}])"
+    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    tmp_path.chmod(0o700)
+    assert f"ConfigError: The configuration {tmp_path}/nls_config.py cannot be read: [Errno 13]" in asked.stderr
 
 
 def test_the_administrators_group_is_named_or_numbered() -> None:

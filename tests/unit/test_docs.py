@@ -117,6 +117,10 @@ def test_variables_in_the_documents_exist() -> None:
     assert {variable for variable in named if f'"{variable}"' not in sources} == set()
 
 
+def test_the_reference_has_a_default_for_every_setting() -> None:
+    assert "Undefined" not in (DOCS / "reference.md").read_text(encoding="utf-8")
+
+
 def test_the_reference_explains_every_exit_code_and_every_error() -> None:
     text = (DOCS / "reference.md").read_text(encoding="utf-8")
     codes = {value for key, value in vars(exit_codes).items() if key.isupper()}

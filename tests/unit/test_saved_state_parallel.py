@@ -84,3 +84,12 @@ def test_what_progress_raises_ends_it(threads):
     with pytest.raises(Stopped):
         parallel.for_each(PARTS, work, stop)
     assert threads > 1 or begun == Counter(PARTS[:1])
+
+
+@pytest.mark.parametrize("wanted", ["many", "0", "-1", "2.0", "²"])
+def test_what_is_no_number_of_threads_is_named(threads, wanted, monkeypatch):
+    monkeypatch.setenv(parallel.SWITCH, wanted)
+    with pytest.raises(ValueError, match=f"NLS_SAVE_THREADS is {wanted!r}, and not a whole number"):
+        parallel.for_each(PARTS, lambda _: None, lambda: None)
+    monkeypatch.setenv(parallel.SWITCH, "")
+    assert parallel.wanted_threads() is None

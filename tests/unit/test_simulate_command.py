@@ -146,6 +146,24 @@ def test_what_is_played_is_never_overwritten(option: str, tmp_path: Path, capsys
     assert path.read_bytes() == before
 
 
+@pytest.mark.parametrize("option", ["--save-workload", "--report"])
+def test_what_cannot_be_written_is_refused_before_anything_is_played(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "link.csv").symlink_to(tmp_path / "nowhere" / "w.csv")
+    assert main([*SMALL, option, str(tmp_path / "link.csv")]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", f"nls: {tmp_path}/link.csv: No such file or directory.\n")
+
+
+def test_what_was_there_is_as_it_was_and_nothing_new_is_left_when_nothing_is_played(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.html", tmp_path / "new.csv"
+    old.write_text("old")
+    wrong = ["--generate", "nonsense"]
+    assert main(["simulate", *wrong, "--report", str(old), "--save-workload", str(new)]) == 2
+    assert (old.read_text(), new.exists()) == ("old", False)
+
+
 def test_a_report_that_cannot_be_written_costs_no_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--policy", "whole", "--report", str(tmp_path)]) == 2
     assert "cannot be written" in capsys.readouterr().err  # before anything is played

@@ -22,7 +22,7 @@ from nls_scheduler import __version__
 from nls_scheduler.bundle.masking import Mask
 from nls_scheduler.core.model.codec import decode, encode
 from nls_scheduler.daemon import journal_tables as tables
-from nls_scheduler.daemon.config import SECTION, ConfigError, NlsScheduler, read_files
+from nls_scheduler.daemon.config import SECTION, ConfigError, read_files
 from nls_scheduler.daemon.journal_steps import last_step_at, read_steps
 from nls_scheduler.daemon.journal_tables import JournalError
 from nls_scheduler.daemon.state_folder import JOURNAL_NAME
@@ -97,23 +97,31 @@ class Parts:
         return about
 
     def _fill(self, archive: zipfile.ZipFile, steps: list[Step], settings: dict[str, Any]) -> str:
-        def add(name: str, about: str, content: str | bytes) -> None:
-            archive.writestr(name, content)
-            self.told.append(f"{name}: {about}")
+        def add(name: str, about: str, content: Callable[[], str | bytes | None]) -> None:
+            try:
+                made = content()
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one part, the others are needed
+                self.told.append(f"no {name}: {self.mask.text(f'{type(error).__name__}: {error}')}")
+                return
+            if made is not None:
+                archive.writestr(name, made)
+                self.told.append(f"{name}: {about}")
 
-        add("doctor.json", "what nls doctor says", _json(self.mask.value(self.findings)))
-        add("versions.json", "of Python, Linux and packages", _json(versions()))
+        def masked(value: Any) -> Callable[[], str]:
+            return lambda: _json(self.mask.value(value))
+
+        add("doctor.json", "what nls doctor says", masked(self.findings))
+        add("versions.json", "of Python, Linux and packages", lambda: _json(versions()))
         add(
             "settings.json",
             "of the daemon, where they are not the usual ones",
-            _json({key: self._masked(value) for key, value in settings.items()}),
+            lambda: _json({key: self.mask.value(value) for key, value in settings.items()}),
         )
         for name, answer in self.answers.items():
-            add(f"{name}.json", f"what nls {name} says", _json(self.mask.value(answer)))
+            add(f"{name}.json", f"what nls {name} says", masked(answer))
         if steps:
-            add(JOURNAL_NAME, f"the last {len(steps)} steps, for nls replay", self._excerpt(steps))
-        if (lines := self._log()) is not None:
-            add(locate.LOG_NAME, "the end of the daemon's log", lines)
+            add(JOURNAL_NAME, f"the last {len(steps)} steps, for nls replay", lambda: self._excerpt(steps))
+        add(locate.LOG_NAME, "the end of the daemon's log", self._log)
         about = _README.format(parts="\n".join(f"- {part}" for part in self.told))
         archive.writestr("README.txt", about)
         return about
@@ -124,7 +132,7 @@ class Parts:
         try:
             return list(read_steps(path, last_step_at(path) - EXCERPT_S, whole=True))
         except (JournalError, OSError) as error:
-            self.told.append(self.mask.text(f"no {JOURNAL_NAME}: {error}"))
+            self.told.append(f"no {JOURNAL_NAME}: {self.mask.text(str(error))}")
             return []
 
     def _excerpt(self, steps: list[Step]) -> bytes:
@@ -144,15 +152,11 @@ class Parts:
 
     def _log(self) -> str | None:
         path = self.place.with_name(locate.LOG_NAME)
-        try:
-            if path.exists():
-                content = path.read_bytes()[-LOG_BYTES:]
-            elif self.place == locate.SYSTEM_SOCKET and shutil.which(_JOURNALCTL[0]):
-                content = subprocess.run(_JOURNALCTL, capture_output=True, timeout=20, check=True).stdout[-LOG_BYTES:]
-            else:
-                return None
-        except (OSError, subprocess.SubprocessError) as error:
-            self.told.append(self.mask.text(f"no log: {error}"))
+        if path.exists():
+            content = path.read_bytes()[-LOG_BYTES:]
+        elif self.place == locate.SYSTEM_SOCKET and shutil.which(_JOURNALCTL[0]):
+            content = subprocess.run(_JOURNALCTL, capture_output=True, timeout=20, check=True).stdout[-LOG_BYTES:]
+        else:
             return None
         return "\n".join(map(self.mask.text, content.decode("utf-8", "replace").splitlines()))
 
@@ -170,12 +174,6 @@ class Parts:
         self.mask.learn(str(name) for key in ("queues", "pools") for name in section.get(key, {}))
         self.mask.learn_from(section)
         return found | {SECTION: section}
-
-    def _masked(self, setting: Any) -> Any:
-        if not isinstance(setting, dict):
-            return self.mask.value(setting)
-        known = NlsScheduler.class_trait_names(config=True)
-        return {key: self.mask.value(value, key) for key, value in setting.items() if key in known}
 
 
 def versions() -> dict[str, Any]:

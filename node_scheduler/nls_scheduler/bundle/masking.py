@@ -26,9 +26,15 @@ _NAMING: Final = frozenset(
     | {"admin_group", "namespace"}
 )
 """Fields that hold nothing but names."""
+_BY_NAME: Final = frozenset({"queues", "pools", "quota", "limit", "over_quota_weight"})
+"""Fields whose mappings have names as keys; all other keys are fields."""
+_WORDS_OF_THE_CORE: Final = frozenset({"$", "value", "kind", "doing"})
+"""Fields of the core's values that hold types and words of enumerations: never a name, whoever is called so."""
 _USER_IDS: Final = frozenset({"owner", "uid", "uids", "gid", "gids"})
 _FIRST_MASKED_ID: Final = 100_001
-_NAMES_OF_OURS: Final = frozenset({"default", ""})
+_SHORTEST: Final = 2
+"""One letter says nothing of anybody."""
+_NAMES_OF_OURS: Final = frozenset({"default"})
 _EXAMPLES: Final = frozenset({"alice", "bob", "training", "analysis", "research", "teaching", "example"})
 """In our own help, where they mean nobody; elsewhere they may be somebody's."""
 _SYSTEM: Final = (
@@ -39,10 +45,10 @@ _TOKEN: Final = re.compile(r"[^\s\"'`()\[\]{}<>,;:=|]+")
 _WORD: Final = re.compile(r"[^\W\d_]+")
 _RUN: Final = re.compile(r"[^\W_]+")
 _LETTERS: Final = re.compile(r"([^\W\d_]+)\d*")
+_UUID: Final = r"(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _HARMLESS: Final = re.compile(
     # Numbers and times, sizes, ids of workloads, UUIDs of Gpus.
-    r"[\W\d_]*|\d[\dTZ.+-]*|\d+(?:\.\d+)?[A-Za-z]{1,3}|\d+x\d+[A-Za-z]{1,3}|[0-9a-f]{12}"
-    r"|(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"[\W\d_]*|\d[\dTZ.+-]*|\d+(?:\.\d+)?[A-Za-z]{1,3}|\d+x\d+[A-Za-z]{1,3}|[0-9a-f]{12}|" + _UUID
 )
 
 
@@ -52,21 +58,23 @@ class Mask:
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._key = secrets.token_bytes(32)
         self._names: set[str] = set()
-        self._kept: set[str] = set()
+        self._products: set[str] = set()
+        self._products_words: set[str] = set()
         self._ids: dict[int, int] = {}
         self._known: re.Pattern[str] | None = None
         self.learn(names)
 
     def learn(self, names: Iterable[str]) -> None:
         """These are names, wherever they stand."""
-        self._names.update(name for name in names if len(name) > 1 and name not in _NAMES_OF_OURS)
+        self._names.update(name for name in names if len(name) >= _SHORTEST and name not in _NAMES_OF_OURS)
         self._known = None
 
     def learn_from(self, value: Any) -> None:
         """Whatever JSON-like `value` says is somebody's name; products' names of Gpus are nobody's."""
         if isinstance(value, dict):
             if "uuid" in value and isinstance(value.get("name"), str):
-                self._kept.add(value["name"])
+                self._products.add(value["name"])
+                self._products_words.update(_RUN.findall(value["name"]))
             for key, item in value.items():
                 if key in _NAMING and "uuid" not in value:
                     self.learn(_strings(item))
@@ -78,11 +86,19 @@ class Mask:
     def value(self, value: Any, key: str = "") -> Any:
         """JSON-like `value` with every text in it masked, and the ids of users."""
         if isinstance(value, str):
-            return value if value in self._kept else self._name(value) if key in _NAMING else self.text(value)
+            return value if value in self._products else self._name(value) if key in _NAMING else self.text(value)
         if isinstance(value, dict):
-            return {self.text(str(name)): self.value(item, str(name)) for name, item in value.items()}
+            kept = _WORDS_OF_THE_CORE if "$" in value else frozenset()
+            if key in _BY_NAME and not kept:
+                return {self._name(str(name)): self.value(item) for name, item in value.items()}
+            return {
+                self._unlisted(str(name)): item
+                if name in kept and isinstance(item, str)
+                else self.value(item, str(name))
+                for name, item in value.items()
+            }
         if isinstance(value, list | tuple):
-            return [self.value(item, key) for item in value]
+            return [self.value(item, "" if isinstance(item, dict) else key) for item in value]
         if key in _USER_IDS and isinstance(value, int) and value > 0 and not isinstance(value, bool):
             return self._ids.setdefault(value, _FIRST_MASKED_ID + len(self._ids))
         return value
@@ -92,17 +108,21 @@ class Mask:
         if self._known is None:
             longest_first = sorted(self._names, key=len, reverse=True)
             inside = "|".join(map(re.escape, longest_first)) or r"(?!)"
-            self._known = re.compile(rf"(?<![^\W_])(?:{inside})(?![^\W_])")
-        known = self._known.sub(lambda found: self._name(found[0]), text)
-        return _TOKEN.sub(lambda found: "/".join(map(self._token, found[0].split("/"))), known)
+            self._known = re.compile(rf"{_UUID}|(?<![^\W_])(?:{inside})(?![^\W_])")
+        return self._unlisted(self._known.sub(lambda found: self._name(found[0]), text))
+
+    def _unlisted(self, text: str) -> str:
+        """`text` without words that are not ours; what is known as a name may be one of ours."""
+        return _TOKEN.sub(lambda found: "/".join(map(self._token, found[0].split("/"))), text)
 
     def _token(self, token: str) -> str:
         if _HARMLESS.fullmatch(token) or token in _PSEUDONYMS:
             return token
-        return token if all(map(_is_ours, _RUN.findall(token))) else self._name(token)
+        runs = (run for run in _RUN.findall(token) if run not in self._products_words)
+        return token if all(map(_is_ours, runs)) else self._name(token)
 
     def _name(self, name: str) -> str:
-        if name in _NAMES_OF_OURS or name in _PSEUDONYMS or _HARMLESS.fullmatch(name):
+        if len(name) < _SHORTEST or name in _NAMES_OF_OURS or name in _PSEUDONYMS or _HARMLESS.fullmatch(name):
             return name
         return f"name-{hmac.new(self._key, name.encode('utf-8', 'replace'), hashlib.sha256).hexdigest()[:8]}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +40,19 @@ def _run(options: argparse.Namespace) -> int:
     if missing:
         tell(f"The demo needs {' and '.join(missing)}: pip install 'nls-jupyter[lab]'")
         return exit_codes.USAGE
+    try:
+        if options.keep is not None:
+            _make_folder(options.keep)
+    except OSError as error:
+        tell(f"The notebooks cannot be kept in {options.keep}: {error.strerror}.")
+        return exit_codes.CANNOT_WRITE
     from nls_scheduler.demo.screen import Screen
     from nls_scheduler.demo.stage import perform
 
     return asyncio.run(perform(Screen(as_json=options.json), options.keep, options.gpus))
+
+
+def _make_folder(path: Path) -> None:
+    """Raises OSError where nothing can be put into it: better before the story than after it."""
+    path.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=path).close()

@@ -173,7 +173,7 @@ def _written(path: Path, text: str) -> bool:
 
 
 def _check_outputs(options: argparse.Namespace) -> None:
-    """Raises ValueError where what is played would be overwritten, or what is asked for could not be written."""
+    """Raises ValueError or OSError where what is played would be overwritten, or what is asked for not be written."""
     played = [path for path in (options.workload, options.from_journal) if path is not None and path.exists()]
     written = [path for path in (options.save_workload, options.report) if path is not None]
     for path in written:
@@ -185,6 +185,11 @@ def _check_outputs(options: argparse.Namespace) -> None:
             raise ValueError(f"{path} is what is played, and would be overwritten: choose another file.")
     if len(written) == 2 and written[0].absolute() == written[1].absolute():
         raise ValueError(f"{written[0]} cannot be both the workload and the report.")
+    for path in written:
+        is_new = not path.exists()
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
 
 
 def _show(results: object) -> None:

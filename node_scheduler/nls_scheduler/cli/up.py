@@ -9,6 +9,7 @@ import os
 import signal
 import stat
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -114,10 +115,10 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a time above zero")
-    return seconds
+    with suppress(ValueError):
+        if 0 < (seconds := float(text)) < math.inf:
+            return seconds
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above zero")
 
 
 def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,10 +46,10 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
 
 def seconds(text: str) -> float:
     """A time-out, for argparse."""
-    found = float(text)
-    if not 0 <= found <= _MOST_S:
-        raise argparse.ArgumentTypeError(f"{text} is not a time from 0 s to a day")
-    return found
+    with suppress(ValueError):
+        if 0 <= (found := float(text)) <= _MOST_S:
+            return found
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to {_MOST_S:g}")
 
 
 def _run(options: argparse.Namespace) -> int:

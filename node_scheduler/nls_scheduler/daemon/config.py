@@ -6,12 +6,15 @@ import difflib
 import grp
 import math
 import pwd
+from ast import literal_eval
 from dataclasses import fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from traitlets import Bool, Dict, Enum, Float, Int, TraitError, Unicode
 from traitlets.config import Config, Configurable
 from traitlets.config.loader import ConfigFileNotFound, JSONFileConfigLoader, PyFileConfigLoader
+from traitlets.utils import expand_path
 
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement
@@ -26,7 +29,7 @@ from nls_scheduler.units.sizes import parse_size
 from nls_scheduler.views.veil import Access
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from nls_scheduler.views.veil import ShowNames
 
@@ -44,6 +47,16 @@ _AT_LEAST_ONE: Final = (
     "max_workloads_per_user",
     "max_submissions_at_once",
 )
+_EXAMPLES: Final[dict[object, str]] = {
+    "pools": "\"{'a100': {'gpus': ['0', '1']}}\"",
+    "queues": "\"{'research': {'quota': 2}}\"",
+    Bool: "True",
+    Float: "7.5",
+    Int: "5",
+}
+"""Of values as a shell's user writes them, by the setting's name or type."""
+_NOT_THE_TRAIT_S: Final = (ValueError, TypeError, TraitError, SyntaxError, MemoryError, RecursionError)
+"""What a text leads to that is no value of its setting."""
 _NOBODY_S_ID: Final = 2**32 - 1
 """(uid_t) -1, which stands for no user in system calls."""
 
@@ -275,9 +288,7 @@ def load(
     config.merge(read_files(config_path))
     config.merge(Config({SECTION: dict(cluster or {})}))
     config.merge(_from_flags(assignments))
-    unknown = set(config.get(SECTION, {})) - set(NlsScheduler.class_trait_names(config=True))
-    for name in sorted(unknown):
-        raise ConfigError(_unknown(name))
+    _check_names(config[SECTION])
     try:
         return NlsScheduler(config=config).settings(shared=shared)
     except TraitError as error:
@@ -296,18 +307,30 @@ def read_files(config_path: Sequence[str]) -> Config:
 
 def _read(directory: str) -> Config:
     config = Config()
-    for loader in (PyFileConfigLoader("nls_config.py", directory), JSONFileConfigLoader("nls_config.json", directory)):
+    for kind, name in ((PyFileConfigLoader, "nls_config.py"), (JSONFileConfigLoader, "nls_config.json")):
+        path = Path(expand_path(str(Path(directory, name))))
         try:
-            found = loader.load_config()
+            if not _is_there(path):
+                continue
+            found = kind(name, directory).load_config()
             _check_sections(found)
         except ConfigFileNotFound:
-            continue
+            raise ConfigError(f"The configuration {path} cannot be read: it is no file.") from None
         except (Exception, SystemExit) as error:
             # A configuration file is Python: anything may come out of it.
             reason = str(error) or type(error).__name__
-            raise ConfigError(f"The configuration {loader.full_filename} cannot be read: {reason}") from error
+            raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
         config.merge(found)
     return config
+
+
+def _is_there(path: Path) -> bool:
+    """Whether anything has this name. Raises OSError where that cannot be told, as in a folder of somebody else's."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def _check_sections(found: Config) -> None:
@@ -317,21 +340,33 @@ def _check_sections(found: Config) -> None:
             raise ConfigError(f"it says something of {name}, and all settings are {SECTION}'s.")
         if not isinstance(section, Config):
             raise ConfigError(f"what it says of {SECTION} is no settings with their values.")
+        _check_names(section)
+
+
+def _check_names(names: Iterable[str]) -> None:
+    known = NlsScheduler.class_trait_names(config=True)
+    for name in sorted(set(names) - set(known)):
+        close = difflib.get_close_matches(name, known, n=1)
+        advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known))}."
+        raise ConfigError(f"There is no setting {name!r}: {advice}")
 
 
 def _from_flags(assignments: Sequence[str]) -> Config:
     values: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
-        trait = NlsScheduler.class_traits(config=True).get(name)
         if not equals:
             raise ConfigError(f"{assignment!r} is not NAME=VALUE: write for example --set reclaim_deadline_s=10.")
-        if trait is None:
-            raise ConfigError(_unknown(name))
+        _check_names([name])
+        trait = NlsScheduler.class_traits(config=True)[name]
         try:
-            values[name] = trait.from_string(text)
-        except ValueError as error:
-            raise ConfigError(f"{name} cannot be {text!r}: {error}.") from error
+            if isinstance(trait, Dict):
+                values[name] = trait.validate(None, literal_eval(text))
+            else:
+                values[name] = trait.from_string(text)
+        except _NOT_THE_TRAIT_S as error:
+            example = _EXAMPLES.get(name) or _EXAMPLES.get(type(trait), trait.default())
+            raise ConfigError(f"{name} cannot be {text!r}: write for example --set {name}={example}.") from error
     return Config({SECTION: values})
 
 
@@ -360,10 +395,3 @@ def _gid(group: str) -> int | None:
         return _id_of_group(group) if group else None
     except ValueError as error:
         raise ConfigError(f"admin_group = {group!r} cannot be used: {error}") from error
-
-
-def _unknown(name: str) -> str:
-    names = NlsScheduler.class_trait_names(config=True)
-    close = difflib.get_close_matches(name, names, n=1)
-    advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(names))}."
-    return f"There is no setting {name!r}: {advice}"

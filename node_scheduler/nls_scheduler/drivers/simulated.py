@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,8 @@ __all__ = [
     "SimulatedOutOfMemory",
     "SimulationSpec",
 ]
+
+log = logging.getLogger(__name__)
 
 _SPEC = re.compile(r"^\s*(\d+)\s*[x×]\s*(\S.*?)\s*$")
 _GPUS_PER_NUMA_NODE = 4
@@ -123,6 +126,8 @@ class SimulatedDriver:
         if for_everybody:
             open_simulation(self._directory, self._ledgers)
         self._closed = False
+        if (unmet := self._selection.unmet(self._there())) is not None:
+            log.warning("%s", unmet)
 
     def _take_over(self, context_memory_bytes: int) -> None:
         before = read_simulation(self._directory)

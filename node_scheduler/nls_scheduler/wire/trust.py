@@ -71,11 +71,20 @@ def _trusted(path: Path) -> set[int]:
     """Whose daemon may be used at `path`; that of the node is run by whom root has given its directory."""
     uids = {os.geteuid(), 0}
     named = os.environ.get(UID_VARIABLE, "").strip()
-    if named.isascii() and named.isdecimal():
-        uids.add(int(named))
+    if named:
+        uids.add(_number(named))
     if path == SYSTEM_SOCKET and _is_roots(path.parent.parent):
         uids.add(path.parent.lstat().st_uid)
     return {uid for uid in uids if not _stands_for_many(uid)}
+
+
+def _number(named: str) -> int:
+    if not (named.isascii() and named.isdecimal()):
+        raise DaemonUnreachable(
+            f"{UID_VARIABLE} is {named!r}, which is no user's number: set it to what `id -u` says of whom the "
+            "daemon is, or unset it."
+        )
+    return int(named)
 
 
 def _is_roots(directory: Path) -> bool:

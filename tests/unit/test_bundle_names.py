@@ -1,0 +1,137 @@
+"""Whatever workloads, queues, gangs and users are called: a bundle is made, can be replayed, and holds no such name."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from contextlib import closing
+from dataclasses import fields
+from enum import Enum
+
+import pytest
+
+from nls_scheduler.bundle.contents import Parts
+from nls_scheduler.bundle.masking import Mask
+from nls_scheduler.cli import main
+from nls_scheduler.core.model import codec
+from nls_scheduler.core.model.codec import decode, encode
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.simulator import SimulatedNode
+from nls_scheduler.core.step import step
+from nls_scheduler.daemon.config import NlsScheduler
+from nls_scheduler.daemon.journal import Journal
+from nls_scheduler.views.status import node_view
+
+
+def words_of_ours():
+    """The names of all types, fields and settings that a bundle has, and the words of all enumerations."""
+    words = {"map", "set", "items", *NlsScheduler.class_trait_names(config=True)}
+    for kind in codec._KINDS.values():
+        members = kind if issubclass(kind, Enum) else ()
+        words |= {kind.__name__, *(member.value for member in members)}
+        words |= set() if issubclass(kind, Enum) else {field.name for field in fields(kind)}
+    return sorted(words)
+
+
+WORDS = words_of_ours()
+
+
+def node_of(name):
+    """A node where everything that has a name has this one."""
+    queue, pool = Queue(name, quota={name: 1.0}, limit={"default": None}), Pool(name, gpus=("0",))
+    node = SimulatedNode.of(policy=Policy(queues=(queue,), pools=(pool,)))
+    node.submit(name=name, queue=name, gang=name, gang_size=2, pools=(name,))
+    node.submit(name=name, queue=name, pools=(name,))
+    node.settle()
+    return node
+
+
+def values(key, json_like):
+    """Whatever stands under `key`, at any depth."""
+    if isinstance(json_like, dict):
+        yield from (item for name, item in json_like.items() if name == key)
+        json_like = list(json_like.values())
+    if isinstance(json_like, list):
+        for item in json_like:
+            yield from values(key, item)
+
+
+def test_a_state_stays_one_whatever_is_called_like_a_field_of_it() -> None:
+    state = node_of("q7").state
+    written = json.dumps(encode(state))
+    for word in WORDS:
+        encoded, mask = json.loads(written.replace('"q7"', f'"{word}"')), Mask()
+        mask.learn_from(encoded)
+        masked = decode(mask.value(encoded))
+        (other,) = {workload.spec.name for workload in masked.workloads.values()}
+        (queue,), (pool,) = masked.policy.queues, masked.policy.pools
+        assert other != word
+        assert (queue.name, pool.name, set(queue.quota)) == (other, other, {other})
+        assert [w.phase for w in masked.workloads.values()] == [w.phase for w in state.workloads.values()]
+
+
+def test_one_letter_says_nothing_of_anybody_and_is_the_same_wherever_it_stands() -> None:
+    state, mask = node_of("x").state, Mask()
+    mask.learn_from(encode(state))
+    masked = decode(mask.value(encode(state)))
+    (queue,), (pool,) = masked.policy.queues, masked.policy.pools
+    assert {workload.spec.pools for workload in masked.workloads.values()} == {(pool.name,)}
+    assert set(queue.quota) == {pool.name}
+    assert {workload.spec.queue for workload in masked.workloads.values()} == {queue.name}
+
+
+@pytest.mark.parametrize("pattern", ["Tesla V100*", "*GeForce*", "NVIDIA L40S"])
+def test_a_pool_names_the_same_products_in_a_bundle(pattern) -> None:
+    gpu = Gpu(GpuUuid("GPU-0"), 0, "NVIDIA L40S" if "L40S" in pattern else "Tesla V100-GeForce", 2**30)
+    state, mask = NodeState(gpus={gpu.uuid: gpu}, policy=Policy(pools=(Pool("fast", (pattern,)),))), Mask()
+    assert state.pools[gpu.uuid].name == "fast"
+    mask.learn_from(encode(state))
+    masked = decode(mask.value(encode(state)))
+    assert masked.pools[gpu.uuid] == masked.policy.pools[0]
+
+
+def test_a_bundle_is_made_and_can_be_replayed_when_every_word_of_ours_is_a_name(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    rules = {"quota": {"limit": 1}, "users": ["owner"]}
+    settings = {"queues": {"priority": rules, "quota": rules}, "pools": {"limit": {"gpus": ["0"]}}}
+    (tmp_path / "nls_config.json").write_text(json.dumps({"NlsScheduler": settings}))
+    node = node_of("priority")
+    with closing(Journal(tmp_path / "journal.db")) as journal:
+        state = NodeState(policy=node.state.policy)
+        journal.begin(state, "boot-1")
+        for event, commands in node.history:
+            before, (state, _) = state, step(state, event)
+            journal.record(event, before, state, commands)
+    status = node_view(node.state, node.now, simulated=True, message=None)
+    parts = Parts(tmp_path / "nls.sock", tmp_path, {"status": status}, ())
+    parts.mask.learn(WORDS)
+    parts.write(tmp_path / "problem.zip", {})
+    assert [line for line in parts.told if line.startswith("no ")] == []
+    with zipfile.ZipFile(tmp_path / "problem.zip") as archive:
+        told, kept = (json.loads(archive.read(f"{name}.json")) for name in ("status", "settings"))
+        (tmp_path / "excerpt.db").write_bytes(archive.read("journal.db"))
+    assert set(told) == set(status)
+    assert {len(name) for key in ("name", "queue", "gang") for name in values(key, told["workloads"]) if name} == {13}
+    queues = kept["NlsScheduler"]["queues"]
+    assert all(re.fullmatch("name-[0-9a-f]{8}", name) for name in (*queues, *kept["NlsScheduler"]["pools"]))
+    assert [list(rules) for rules in queues.values()] == [["quota", "users"]] * 2
+    assert not set(WORDS) & {name for quota in values("quota", queues) for name in quota}
+    assert main(["replay", str(tmp_path / "excerpt.db")]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith("all decided as they were then.")
+
+
+def test_a_part_that_cannot_be_made_is_told_and_the_others_are_there(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    (tmp_path / "nls.log").mkdir()
+    parts = Parts(tmp_path / "nls.sock", tmp_path, {"status": object()}, ())
+    about = parts.write(tmp_path / "problem.zip", {})
+    with zipfile.ZipFile(tmp_path / "problem.zip") as archive:
+        assert sorted(archive.namelist()) == ["README.txt", "doctor.json", "settings.json", "versions.json"]
+    assert "- no status.json: TypeError: " in about
+    assert "- no nls.log: IsADirectoryError: " in about
