@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon_process import ROOT
+from nls_scheduler.cli.topics import sought, topic_of_reason
 from nls_scheduler.core.model import reasons
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.reasons import NOTHING, Mention, Reason, Why, said, said_before
@@ -284,6 +285,26 @@ TABLE = [
 @pytest.mark.parametrize(("why", "reads"), TABLE, ids=lambda value: value.kind if isinstance(value, Why) else "")
 def test_a_reason_reads(why: Why, reads: str) -> None:
     assert told(why) == reads
+
+
+def kinds(why: Why) -> Iterator[Reason]:
+    yield why.kind
+    for inner in why.because:
+        yield from kinds(inner)
+
+
+@pytest.mark.parametrize("viewer", [SEES_ALL, Viewer()])
+@pytest.mark.parametrize("around", ["{}", "nls: stopping sh: {}", "Moved from GPU 1 to GPU 0 because {}."])
+def test_nls_help_finds_every_sentence_as_it_is_read(around: str, viewer: Viewer) -> None:
+    """By itself and within another; one that tells several reasons by one of them."""
+    for why, _ in TABLE:
+        message = around.format(told(why, viewer))
+        found = [topic.name for topic in sought(message)]
+        own = {topic_of_reason(kind) for kind in kinds(why)}
+        if Reason.SAID in kinds(why):  # it may be a message that has a topic of its own
+            own |= {topic.name for topic in sought("exited with code 3")}
+        assert len(found) == 1, message
+        assert found[0] in own, message
 
 
 def test_gpus_are_called_as_on_their_node_and_one_that_has_vanished_by_its_uuid() -> None:

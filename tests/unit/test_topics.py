@@ -92,10 +92,46 @@ def test_what_is_said_where_no_daemon_answers_leads_to_its_topic(module: ModuleT
         assert [topic.name for topic in sought(message)] == ["no-daemon"], message
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Reason if len(shape(kind).replace("…", "").strip()) > 7])
+def test_what_may_be_missing_leaves_one_gap_in_the_shape_of_a_sentence() -> None:
+    assert shape(Reason.NEEDED) == "… needs …"
+    assert [kind for kind in Reason if "……" in shape(kind)] == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Reason if shape(kind).strip("…")])
 def test_a_sentence_leads_to_its_topic(kind: Reason) -> None:
     message = shape(kind).replace("…", "GPU 0")
     assert [topic.name for topic in sought(message)] == [topic_of_reason(kind)]
+
+
+@pytest.mark.parametrize(
+    ("message", "topic"),
+    [
+        ("training needs GPU 1", "needed"),
+        ("nls: stopping sh: other needs GPU 1", "needed"),
+        ("Moved from GPU 1 to GPU 0 because training needs GPU 1 (2 GPU variables, 96 B).", "needed"),
+        ("alice needs 2 GPUs", "needed"),
+        ("suspended by its user", "said"),
+        ("released by an administrator", "said"),
+        ("exited with code 0", "ended"),
+        ("was killed by SIGTERM", "ended"),
+        ("no GPU within 2 s (--max-wait)", "waits"),
+        ("It is back as of cell [5]: cell [6] ran after it and is not in it.", "gpu-process-died"),
+        ("the GPU process was killed by SIGKILL (signal 9), as the out-of-memory killer does", "gpu-process-died"),
+        ("GpuProcessDied: the GPU process exited with code 3. It is back as of cell [5]: …", "gpu-process-died"),
+        ("GpuUnavailable: This node has no pool 'a100'. The cell did not run.", "gpu-unavailable"),
+        ("GpuUnavailable: this node has no pool 'a100' (more: nls help cannot-be)", "cannot-be"),
+        ("GpuEvicted: the GPU was taken back", "gpu-taken-back"),
+        ("GpuEvicted: the GPU was taken back: b needs GPU 1. It is back as of cell [5]: …", "gpu-taken-back"),
+        ("GpuTransferFailed: 'f' cannot be pickled. The cell did not run.", "gpu-transfer"),
+        ("GpuUsageError: there is no %gpu reqest: did you mean %gpu request?", "gpu-usage"),
+        ("nls: No GPU of this node has 20 GiB; the largest has 16 GiB. (more: nls help cannot-be)", "cannot-be"),
+        ("No such GPU: there is no GPU 7", "not-there"),
+        ("Why they wait: nls help waits", "waits"),
+        ("It would use 382 MiB, above its limit of 300 MiB; `%gpu request 1GiB` asks for that much.", "memory"),
+    ],
+)
+def test_a_message_as_it_is_pasted_leads_to_its_topic(message: str, topic: str) -> None:
+    assert [found.name for found in sought(message)] == [topic]
 
 
 def test_topics_are_short_have_one_word_and_say_what_helps() -> None:

@@ -237,7 +237,7 @@ class Parts:
 def shape(kind: Reason) -> str:
     """How sentences of that kind read, with `…` for what differs; nothing for what is passed on as it was said."""
     pieces = _pieces(_SENTENCES[kind]) if kind in _SENTENCES else []
-    return "".join(literal + ("…" if word else "") for literal, word in pieces)
+    return re.sub("…+", "…", "".join(literal + ("…" if word else "") for literal, word in pieces))
 
 
 def parts(why: Why, names: Names) -> Parts:
