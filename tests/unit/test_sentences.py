@@ -252,11 +252,15 @@ TABLE = [
     (Why(Reason.NOT_THERE), "this notebook's process does not run on that GPU now"),
     (
         Why(Reason.BEYOND_LIMIT, bytes=(21 * GIB // 2, 8 * GIB)),
-        "it would use 10.5 GiB, above its limit of 8 GiB; %gpu request 10.5GiB asks for that much",
+        "it would use 10.5 GiB, above its limit of 8 GiB; %gpu request --limit 10.5GiB raises that",
     ),
-    (  # what asks for that much is enough, and above the limit is above it
+    (  # what the command names is enough, and above the limit is above it
         Why(Reason.BEYOND_LIMIT, bytes=(8 * GIB + 4096, 8 * GIB)),
-        "it would use 8.01 GiB, above its limit of 8 GiB; %gpu request 8.01GiB asks for that much",
+        "it would use 8.01 GiB, above its limit of 8 GiB; %gpu request --limit 8.01GiB raises that",
+    ),
+    (
+        Why(Reason.BEYOND_ANY_GPU, bytes=(21 * GIB // 2, 8 * GIB)),
+        "it would use 10.5 GiB, and the largest GPU that it may have has 8 GiB",
     ),
     (
         Why(Reason.BEYOND_ALLOWANCE, gpus=(A,), bytes=(8 * GIB, 4 * GIB, 10 * GIB), because=(HOLDS, STRANGERS)),

@@ -127,7 +127,7 @@ def test_a_sentence_leads_to_its_topic(kind: Reason) -> None:
         ("nls: No GPU of this node has 20 GiB; the largest has 16 GiB. (more: nls help cannot-be)", "cannot-be"),
         ("No such GPU: there is no GPU 7", "not-there"),
         ("Why they wait: nls help waits", "waits"),
-        ("It would use 382 MiB, above its limit of 300 MiB; `%gpu request 1GiB` asks for that much.", "memory"),
+        ("It would use 382 MiB, above its limit of 300 MiB; `%gpu request --limit 382MiB` raises that.", "memory"),
     ],
 )
 def test_a_message_as_it_is_pasted_leads_to_its_topic(message: str, topic: str) -> None:
