@@ -16,9 +16,14 @@ from nls_scheduler.cli import main
 from nls_scheduler.cli.explain import render as explained
 from nls_scheduler.cli.status import render as status_text
 from nls_scheduler.cli.topics import sought, topic_of_reason, topic_of_refusal, topics
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.reasons import Reason
+from nls_scheduler.requests.submission import Defaults, submission
 from nls_scheduler.views.sentences import shape
 from nls_scheduler.wire import locate, trust
+from nls_scheduler.wire.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +68,14 @@ def test_every_refusal_has_one_topic() -> None:
     written = [title for topic in topics() for title in topic.refusals]
     assert set(written) - there == set()
     assert once(written)
+
+
+@pytest.mark.parametrize("body", [{"request": "8Gb/s"}, {"request": "1.5"}, {"gang": "g1"}, {"pools": "a,,a"}])
+def test_a_mistyped_request_leads_to_the_topic_about_requests(body: dict[str, str]) -> None:
+    gpus = [Gpu(GpuUuid("a"), 0, "Simulated", 2**34)]
+    with pytest.raises(Problem) as refused:
+        submission({"kind": "command", **body}, 1000, gpus, Defaults(), set(), Policy())
+    assert topic_of_refusal(refused.value.title) == "cannot-be"
 
 
 def test_everything_that_a_cell_raises_has_one_topic() -> None:
