@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -89,9 +90,14 @@ def test_what_no_gpu_could_honour_is_refused(body: dict[str, Any], says: str) ->
 
 def test_a_pool_that_is_off_or_has_no_gpu_is_refused_at_once() -> None:
     policy = Policy(pools=(Pool("off", ("0",), enabled=False), Pool("empty", ("7",))))
-    for pool in ("off", "empty"):
-        body = {"kind": "notebook", "pools": pool}
-        with pytest.raises(Problem, match=f"The pool '{pool}' has no GPU in service on this node"):
+    is_off, none_there = "was turned off by an administrator", "has no GPU in service on this node"
+    for pools, told in (
+        ("off", f"The pool 'off' {is_off}: name another pool, of default (1 usable GPU), or wait until it is on."),
+        ("empty", f"The pool 'empty' {none_there}: name another pool, of default (1 usable GPU), or wait for one."),
+        ("empty,off", f"The pool 'empty' or 'off' {none_there}: name another pool, of default (1 usable GPU), or wait"),
+    ):
+        body = {"kind": "notebook", "pools": pools}
+        with pytest.raises(Problem, match=re.escape(told)):
             submission(body, 1000, GPUS, Defaults(), set(), policy)
 
 
