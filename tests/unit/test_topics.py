@@ -125,6 +125,7 @@ def test_a_sentence_leads_to_its_topic(kind: Reason) -> None:
         ("alice needs 2 GPUs", "needed"),
         ("suspended by its user", "said"),
         ("released by an administrator", "said"),
+        ("restarted by its user", "said"),
         ("exited with code 0", "ended"),
         ("was killed by SIGTERM", "ended"),
         ("no GPU within 2 s (--max-wait)", "waits"),
