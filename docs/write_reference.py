@@ -32,7 +32,17 @@ def _nls() -> str:
     (commands,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     common = {option for action in parser._actions for option in action.option_strings}
     shared = "Every command has these, before or after its name:\n\n" + _options(parser, {"-h", "--version"})
-    return "\n\n".join([shared, *(_command(p, common) for p in commands.choices.values())])
+    return "\n\n".join([shared, *(_command(p, common) for each in commands.choices.values() for p in _leaves(each))])
+
+
+def _leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """A command, or the commands that it has."""
+    below = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    if not below:
+        yield parser
+    for action in below:
+        for each in action.choices.values():
+            yield from _leaves(each)
 
 
 def _command(parser: argparse.ArgumentParser, common: set[str]) -> str:

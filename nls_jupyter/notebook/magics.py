@@ -191,7 +191,7 @@ class GpuMagics(Magics):
                                              run this cell in the notebook's GPU process: -i copies variables there
                                              before, -o copies variables back after it succeeded
         %gpu                                 where this notebook is, and everybody else
-        %gpu request SIZE [--limit SIZE] [--gpus N] [--pool NAMES] [--priority N] [--queue NAME]
+        %gpu request [SIZE] [--limit SIZE] [--gpus N] [--pool NAMES] [--priority N] [--queue NAME]
                                              [--name NAME]
         %gpu release                         give the GPU back; the variables stay saved
         %gpu restart                         a new, empty GPU process

@@ -33,7 +33,8 @@ class _Parser(ArgumentParser):
         return action
 
     def error(self, message: str) -> NoReturn:
-        raise GpuUsageError(f"{message[0].upper()}{printable(message[1:])}. {' '.join(self.format_usage().split())}")
+        told = f"{message[0].upper()}{printable(message[1:])}".rstrip(".")
+        raise GpuUsageError(f"{told}. {' '.join(self.format_usage().split())}")
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
         del status, message
@@ -44,7 +45,7 @@ def _size(text: str) -> str:
     try:
         parse_size(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from error
+        raise argparse.ArgumentTypeError(str(error)) from error
     return text
 
 

@@ -205,6 +205,7 @@ def test_a_request_says_what_it_wants_and_can_be_changed(book: Book) -> None:
         ("%gpu request 1TiB", "No GPU of this node has 1 TiB for the request: the largest is GPU 0"),
         ("%gpu request --gpus 3", "This node has 1 usable GPU, not 3: ask for fewer."),
         ("%gpu request --gpus two", "Argument --gpus: invalid int value: 'two'. usage: %gpu request"),
+        ("%gpu request --priority high", "or one of train, build, inference. usage: %gpu request"),
         ("%gpu request 'half", "the line cannot be read: No closing quotation."),
         ("%gpu release", "this notebook holds no GPU; there is nothing to release."),
         ("%gpu restart", "there is no GPU process to restart; %gpu request asks for a GPU."),
@@ -216,6 +217,7 @@ def test_a_request_says_what_it_wants_and_can_be_changed(book: Book) -> None:
 def test_bad_input_gets_one_sentence_with_what_to_do(bench: Bench, talker: Book, line: str, sentence: str) -> None:
     failed = talker.fails(line)
     assert sentence in failed.evalue
+    assert ".. " not in failed.evalue
     assert failed.ename in ("GpuUsageError", "GpuUnavailable")
     assert len(failed.outputs.document[0]["traceback"]) == 1
     assert bench.daemon.workload(talker.name) is None

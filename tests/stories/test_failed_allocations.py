@@ -46,7 +46,7 @@ def test_memory_that_is_free_by_now_is_granted_without_any_trim() -> None:
     assert stage.orders("alice") == ["start"]
 
 
-def test_more_than_the_limit_is_refused_at_once_and_the_request_to_make_is_named() -> None:
+def test_more_than_the_limit_is_refused_at_once_and_the_limit_to_ask_for_is_named() -> None:
     stage = Stage(1)
     stage.notebook("bob", 0.25, 0.5)
     stage.cell_starts("bob")
@@ -56,6 +56,18 @@ def test_more_than_the_limit_is_refused_at_once_and_the_request_to_make_is_named
     assert answer is not None
     assert not answer.granted
     assert answer.reason == stage.why(Reason.BEYOND_LIMIT, shares=[0.65, 0.5])
+
+
+def test_more_than_any_gpu_has_is_refused_with_what_the_largest_of_its_pools_has() -> None:
+    stage = Stage(1)
+    stage.notebook("bob", 0.25, 0.5)
+    stage.cell_starts("bob")
+    stage.allocates("bob", 0.4)
+    stage.node.want_memory(stage.workload("bob").id, TOTAL)
+    answer = stage.workload("bob").answer
+    assert answer is not None
+    assert not answer.granted
+    assert answer.reason == Why(Reason.BEYOND_ANY_GPU, bytes=(int(0.4 * TOTAL) + TOTAL, TOTAL))
 
 
 def test_more_than_the_allowance_is_refused_with_who_holds_what() -> None:

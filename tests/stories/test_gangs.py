@@ -84,6 +84,9 @@ def test_a_gang_starts_when_all_of_it_has_room_in_fact_and_not_before() -> None:
     stage.ends("single")
     stage.gang("g", 2)
     assert [stage.phase("g-0"), stage.phase("g-1")] == ["queued", "queued"]
+    reasons = sorted((stage.reason("g-0"), stage.reason("g-1")), key=lambda why: why.kind)
+    freed = stage.why(Reason.BEING_FREED, gpus=[0])
+    assert reasons == [stage.why(Reason.GANG_WITHOUT_ROOM, names=["g"]), freed]
     process.lingers = False
     stage.node.sample()
     stage.node.settle()
@@ -365,7 +368,9 @@ def test_two_members_on_one_gpu_start_when_there_is_room_for_both() -> None:
     process = stage.lingers("leaver")
     stage.ends("leaver")
     stage.gang("red", 2, request=0.5)
-    assert [stage.phase(f"red-{n}") for n in range(2)] == ["queued", "queued"]
+    for n in range(2):
+        assert stage.phase(f"red-{n}") == "queued"
+        assert stage.reason(f"red-{n}") == stage.why(Reason.GANG_WITHOUT_ROOM, names=["red"])
     process.lingers = False
     stage.node.sample()
     stage.node.settle()

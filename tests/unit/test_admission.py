@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nls_jupyter.notebook.options import of_request
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Phase, Workload
 from nls_scheduler.requests import joining
 from nls_scheduler.requests.submission import Defaults, check_count, check_saved, no_gpu, respecification, submission
+from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.wire.errors import Problem
 
 if TYPE_CHECKING:
@@ -86,9 +90,14 @@ def test_what_no_gpu_could_honour_is_refused(body: dict[str, Any], says: str) ->
 
 def test_a_pool_that_is_off_or_has_no_gpu_is_refused_at_once() -> None:
     policy = Policy(pools=(Pool("off", ("0",), enabled=False), Pool("empty", ("7",))))
-    for pool in ("off", "empty"):
-        body = {"kind": "notebook", "pools": pool}
-        with pytest.raises(Problem, match=f"The pool '{pool}' has no GPU in service on this node"):
+    is_off, none_there = "was turned off by an administrator", "has no GPU in service on this node"
+    for pools, told in (
+        ("off", f"The pool 'off' {is_off}: name another pool, of default (1 usable GPU), or wait until it is on."),
+        ("empty", f"The pool 'empty' {none_there}: name another pool, of default (1 usable GPU), or wait for one."),
+        ("empty,off", f"The pool 'empty' or 'off' {none_there}: name another pool, of default (1 usable GPU), or wait"),
+    ):
+        body = {"kind": "notebook", "pools": pools}
+        with pytest.raises(Problem, match=re.escape(told)):
             submission(body, 1000, GPUS, Defaults(), set(), policy)
 
 
@@ -197,6 +206,17 @@ def test_a_change_keeps_what_it_does_not_name_and_a_guarantee_stays_one() -> Non
     assert respecification({"request": "2GiB"}, notebook, GPUS, Policy()).limit_bytes == 12 * GIB
     with pytest.raises(Problem, match="above the limit"):
         respecification({"request": "14GiB"}, notebook, GPUS, Policy())
+
+
+@pytest.mark.parametrize("limit", ["2GiB", "4GiB"])
+def test_the_command_that_a_sentence_about_a_limit_names_is_taken(limit: str) -> None:
+    """Whether the request is below the limit or is all of it."""
+    notebook = submit(kind="notebook", request="2GiB", limit=limit)
+    why = Why(Reason.BEYOND_LIMIT, bytes=(4 * GIB + 4096, notebook.limit_bytes))
+    told = sentence(why, Names(lambda gpus: gpus[0]))
+    command = told[told.index("%gpu request") : told.index(" raises")].split()
+    changed = respecification(of_request(command[2:]), notebook, GPUS, Policy())
+    assert (changed.request_bytes, changed.limit_bytes > 4 * GIB) == (2 * GIB, True)
 
 
 def test_without_a_gpu_the_refusal_says_why_and_names_the_simulation() -> None:

@@ -121,6 +121,12 @@ def test_the_reference_has_a_default_for_every_setting() -> None:
     assert "Undefined" not in (DOCS / "reference.md").read_text(encoding="utf-8")
 
 
+def test_no_section_of_the_reference_is_empty() -> None:
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    assert "### `nls gpu return`\n" in text
+    assert re.findall(r"^(### .*)\n+(?=###|<!-- end)", text, re.MULTILINE) == []
+
+
 def test_the_reference_explains_every_exit_code_and_every_error() -> None:
     text = (DOCS / "reference.md").read_text(encoding="utf-8")
     codes = {value for key, value in vars(exit_codes).items() if key.isupper()}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from daemon_process import ROOT
+from nls_scheduler.cli.topics import sought, topic_of_reason
 from nls_scheduler.core.model import reasons
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.reasons import NOTHING, Mention, Reason, Why, said, said_before
@@ -251,11 +252,15 @@ TABLE = [
     (Why(Reason.NOT_THERE), "this notebook's process does not run on that GPU now"),
     (
         Why(Reason.BEYOND_LIMIT, bytes=(21 * GIB // 2, 8 * GIB)),
-        "it would use 10.5 GiB, above its limit of 8 GiB; %gpu request 10.5GiB asks for that much",
+        "it would use 10.5 GiB, above its limit of 8 GiB; %gpu request --limit 10.5GiB raises that",
     ),
-    (  # what asks for that much is enough, and above the limit is above it
+    (  # what the command names is enough, and above the limit is above it
         Why(Reason.BEYOND_LIMIT, bytes=(8 * GIB + 4096, 8 * GIB)),
-        "it would use 8.01 GiB, above its limit of 8 GiB; %gpu request 8.01GiB asks for that much",
+        "it would use 8.01 GiB, above its limit of 8 GiB; %gpu request --limit 8.01GiB raises that",
+    ),
+    (
+        Why(Reason.BEYOND_ANY_GPU, bytes=(21 * GIB // 2, 8 * GIB)),
+        "it would use 10.5 GiB, and the largest GPU that it may have has 8 GiB",
     ),
     (
         Why(Reason.BEYOND_ALLOWANCE, gpus=(A,), bytes=(8 * GIB, 4 * GIB, 10 * GIB), because=(HOLDS, STRANGERS)),
@@ -284,6 +289,26 @@ TABLE = [
 @pytest.mark.parametrize(("why", "reads"), TABLE, ids=lambda value: value.kind if isinstance(value, Why) else "")
 def test_a_reason_reads(why: Why, reads: str) -> None:
     assert told(why) == reads
+
+
+def kinds(why: Why) -> Iterator[Reason]:
+    yield why.kind
+    for inner in why.because:
+        yield from kinds(inner)
+
+
+@pytest.mark.parametrize("viewer", [SEES_ALL, Viewer()])
+@pytest.mark.parametrize("around", ["{}", "nls: stopping sh: {}", "Moved from GPU 1 to GPU 0 because {}."])
+def test_nls_help_finds_every_sentence_as_it_is_read(around: str, viewer: Viewer) -> None:
+    """By itself and within another; one that tells several reasons by one of them."""
+    for why, _ in TABLE:
+        message = around.format(told(why, viewer))
+        found = [topic.name for topic in sought(message)]
+        own = {topic_of_reason(kind) for kind in kinds(why)}
+        if Reason.SAID in kinds(why):  # it may be a message that has a topic of its own
+            own |= {topic.name for topic in sought("exited with code 3")}
+        assert len(found) == 1, message
+        assert found[0] in own, message
 
 
 def test_gpus_are_called_as_on_their_node_and_one_that_has_vanished_by_its_uuid() -> None:

@@ -16,9 +16,14 @@ from nls_scheduler.cli import main
 from nls_scheduler.cli.explain import render as explained
 from nls_scheduler.cli.status import render as status_text
 from nls_scheduler.cli.topics import sought, topic_of_reason, topic_of_refusal, topics
+from nls_scheduler.core.model.gpu import Gpu
+from nls_scheduler.core.model.ids import GpuUuid
+from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.reasons import Reason
+from nls_scheduler.requests.submission import Defaults, submission
 from nls_scheduler.views.sentences import shape
 from nls_scheduler.wire import locate, trust
+from nls_scheduler.wire.errors import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,6 +70,14 @@ def test_every_refusal_has_one_topic() -> None:
     assert once(written)
 
 
+@pytest.mark.parametrize("body", [{"request": "8Gb/s"}, {"request": "1.5"}, {"gang": "g1"}, {"pools": "a,,a"}])
+def test_a_mistyped_request_leads_to_the_topic_about_requests(body: dict[str, str]) -> None:
+    gpus = [Gpu(GpuUuid("a"), 0, "Simulated", 2**34)]
+    with pytest.raises(Problem) as refused:
+        submission({"kind": "command", **body}, 1000, gpus, Defaults(), set(), Policy())
+    assert topic_of_refusal(refused.value.title) == "cannot-be"
+
+
 def test_everything_that_a_cell_raises_has_one_topic() -> None:
     raised = {
         name
@@ -92,10 +105,48 @@ def test_what_is_said_where_no_daemon_answers_leads_to_its_topic(module: ModuleT
         assert [topic.name for topic in sought(message)] == ["no-daemon"], message
 
 
-@pytest.mark.parametrize("kind", [kind for kind in Reason if len(shape(kind).replace("…", "").strip()) > 7])
+def test_what_may_be_missing_leaves_one_gap_in_the_shape_of_a_sentence() -> None:
+    assert shape(Reason.NEEDED) == "… needs …"
+    assert [kind for kind in Reason if "……" in shape(kind)] == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind in Reason if shape(kind).strip("…")])
 def test_a_sentence_leads_to_its_topic(kind: Reason) -> None:
     message = shape(kind).replace("…", "GPU 0")
     assert [topic.name for topic in sought(message)] == [topic_of_reason(kind)]
+
+
+@pytest.mark.parametrize(
+    ("message", "topic"),
+    [
+        ("training needs GPU 1", "needed"),
+        ("nls: stopping sh: other needs GPU 1", "needed"),
+        ("Moved from GPU 1 to GPU 0 because training needs GPU 1 (2 GPU variables, 96 B).", "needed"),
+        ("alice needs 2 GPUs", "needed"),
+        ("suspended by its user", "said"),
+        ("released by an administrator", "said"),
+        ("restarted by its user", "said"),
+        ("exited with code 0", "ended"),
+        ("was killed by SIGTERM", "ended"),
+        ("no GPU within 2 s (--max-wait)", "waits"),
+        ("It is back as of cell [5]: cell [6] ran after it and is not in it.", "gpu-process-died"),
+        ("the GPU process was killed by SIGKILL (signal 9), as the out-of-memory killer does", "gpu-process-died"),
+        ("GpuProcessDied: the GPU process exited with code 3. It is back as of cell [5]: …", "gpu-process-died"),
+        ("GpuUnavailable: This node has no pool 'a100'. The cell did not run.", "gpu-unavailable"),
+        ("GpuUnavailable: this node has no pool 'a100' (more: nls help cannot-be)", "cannot-be"),
+        ("GpuUnavailable: This node has no pool 'a100': there are default.", "pools"),
+        ("GpuEvicted: the GPU was taken back", "gpu-taken-back"),
+        ("GpuEvicted: the GPU was taken back: b needs GPU 1. It is back as of cell [5]: …", "gpu-taken-back"),
+        ("GpuTransferFailed: 'f' cannot be pickled. The cell did not run.", "gpu-transfer"),
+        ("GpuUsageError: there is no %gpu reqest: did you mean %gpu request?", "gpu-usage"),
+        ("nls: No GPU of this node has 20 GiB; the largest has 16 GiB. (more: nls help cannot-be)", "cannot-be"),
+        ("No such GPU: there is no GPU 7", "not-there"),
+        ("Why they wait: nls help waits", "waits"),
+        ("It would use 382 MiB, above its limit of 300 MiB; `%gpu request --limit 382MiB` raises that.", "memory"),
+    ],
+)
+def test_a_message_as_it_is_pasted_leads_to_its_topic(message: str, topic: str) -> None:
+    assert [found.name for found in sought(message)] == [topic]
 
 
 def test_topics_are_short_have_one_word_and_say_what_helps() -> None:

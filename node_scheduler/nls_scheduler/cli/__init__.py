@@ -69,8 +69,8 @@ _EPILOG = """examples:
   nls status                         who has which GPU, who waits, and why
   nls top                            the same live, with keys (pip install 'nls-jupyter[top]')
   nls run -- python train.py         run a command on a GPU of its own, as soon as there is one
-  nls suspend analysis               take a notebook off its GPU until its next cell
-  nls explain analysis               why it is where it is, and what it waits for
+  nls suspend analysis.ipynb         take a notebook off its GPU until its next cell
+  nls explain analysis.ipynb         why it is where it is, and what it waits for
   nls history                        what happened
   nls help reserved                  what a message means, and what helps
   nls doctor                         what stands in the way on this machine

@@ -23,7 +23,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         description="Moves a notebook with its variables to another GPU, at the end of its cell if one runs. A command "
         "of `nls run --on-evict requeue` starts again there. Refused where it does not fit beside what is guaranteed; "
         "a later move for somebody's burst may take it elsewhere again.",
-        epilog="examples:\n  nls migrate analysis --to 1\n  nls migrate 3f9c --to GPU-5f1a... --json\n",
+        epilog="examples:\n  nls migrate analysis.ipynb --to 1\n  nls migrate 3f9c --to GPU-5f1a... --json\n",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[common],
     )

@@ -63,7 +63,11 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         "--gang", metavar="ID", help="start together with the other commands of this gang, or not at all"
     )
     parser.add_argument("--gang-size", type=int, metavar="N", help="how many commands the gang has")
-    parser.add_argument("--request", metavar="SIZE", help="guaranteed on each: 0.5 or 8GiB (default: a whole GPU)")
+    parser.add_argument(
+        "--request",
+        metavar="SIZE",
+        help="guaranteed on each: 0.5 or 8GiB (default: a whole GPU, or the limit if that is less)",
+    )
     parser.add_argument("--limit", metavar="SIZE", help="hard cap on each (default: the request)")
     parser.add_argument("--pool", metavar="NAMES", help="pools of GPUs, the most wanted first: a100,v100")
     parser.add_argument(

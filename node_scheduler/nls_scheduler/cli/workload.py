@@ -60,7 +60,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
             verb.name,
             help=verb.help,
             description=verb.description,
-            epilog=f"examples:\n  nls {verb.name} analysis\n  nls {verb.name} 3f9c --json\n",
+            epilog=f"examples:\n  nls {verb.name} analysis.ipynb\n  nls {verb.name} 3f9c --json\n",
             formatter_class=argparse.RawDescriptionHelpFormatter,
             parents=[common],
         )

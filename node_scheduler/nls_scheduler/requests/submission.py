@@ -281,10 +281,13 @@ def _in_pools(pools: tuple[str, ...], gpus: Collection[Gpu], policy: Policy) -> 
     offered = [gpu for gpu in gpus if (pool := policy.pool_of(gpu)).name in pools and pool.enabled]
     if not offered:
         which = "pool " + " or ".join(repr(name) for name in pools)
+        why_not, until = "has no GPU in service on this node", "for one"
+        if not any(pool.enabled for pool in policy.all_pools if pool.name in pools):
+            why_not, until = "was turned off by an administrator", "until it is on"
         there = Counter(pool.name for gpu in gpus if (pool := policy.pool_of(gpu)).enabled)
         others = ", ".join(f"{name} ({_count(number)})" for name, number in there.items())
-        advice = f"name another pool, of {others}, or wait for one" if others else "wait for one"
-        raise impossible(f"The {which} has no GPU in service on this node: {advice}.")
+        advice = f"name another pool, of {others}, or wait {until}" if others else f"wait {until}"
+        raise impossible(f"The {which} {why_not}: {advice}.")
     return offered
 
 

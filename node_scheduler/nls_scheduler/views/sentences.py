@@ -117,8 +117,9 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.BACK_IN_SERVICE: "in service again after: {w.because}",
     Reason.NOT_THERE: "this notebook's process does not run on that GPU now",
     Reason.BEYOND_LIMIT: (
-        "it would use {w.at_least[0]}, above its limit of {w.sizes[1]}; %gpu request {w.typed[0]} asks for that much"
+        "it would use {w.at_least[0]}, above its limit of {w.sizes[1]}; %gpu request --limit {w.typed[0]} raises that"
     ),
+    Reason.BEYOND_ANY_GPU: "it would use {w.at_least[0]}, and the largest GPU that it may have has {w.sizes[1]}",
     Reason.BEYOND_ALLOWANCE: f"{_MAY_USE}; %gpu request {{w.typed[2]}} asks for that much, {_OWN_HELP}",
     Reason.ROOMIER_ELSEWHERE: (
         f"{_MAY_USE}; {{w.labels[1]}} has room for it, and it moves there when this cell has ended"
@@ -237,7 +238,7 @@ class Parts:
 def shape(kind: Reason) -> str:
     """How sentences of that kind read, with `…` for what differs; nothing for what is passed on as it was said."""
     pieces = _pieces(_SENTENCES[kind]) if kind in _SENTENCES else []
-    return "".join(literal + ("…" if word else "") for literal, word in pieces)
+    return re.sub("…+", "…", "".join(literal + ("…" if word else "") for literal, word in pieces))
 
 
 def parts(why: Why, names: Names) -> Parts:

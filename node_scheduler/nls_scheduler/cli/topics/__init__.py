@@ -11,9 +11,10 @@ from typing import Final
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.views.sentences import shape
 
-LEAST_LETTERS: Final = 7
+LEAST_LETTERS: Final = 5
 """A sentence with fewer of its own tells too little to be known again by."""
 _MARK: Final = re.compile(r"<!-- (reasons|refusals|says|errors): (.*?) -->\n")
+_LINK: Final = re.compile(r"nls help ([a-z-]+)")
 _WORDS: Final = re.compile(r'"([^"]*)"|(\S+)')
 
 
@@ -75,7 +76,7 @@ def topic_of_refusal(title: str) -> str | None:
 
 def sought(words: str) -> list[Topic]:
     """The topics for a name, a kind of reason, a title, an error's name, or a message as it was read; best first."""
-    for matching in (_named, _called, _said, _about):
+    for matching in (_named, _linked, _called, _said, _headed, _about):
         if found := matching(words.strip()):
             return found
     return []
@@ -85,24 +86,41 @@ def _named(words: str) -> list[Topic]:
     return [topic for topic in topics() if topic.name == words.casefold()]
 
 
+def _linked(message: str) -> list[Topic]:
+    """By the topic that the message itself names."""
+    link = _LINK.search(message)
+    return [] if link is None else _named(link[1])
+
+
 def _called(words: str) -> list[Topic]:
     return [t for t in topics() if words in t.reasons or words in t.refusals or words in t.errors]
 
 
 def _said(message: str) -> list[Topic]:
     """By the sentence with the most letters of its own that is in the message."""
-    found = {topic: max(map(functools.partial(_letters, message), topic.sentences), default=0) for topic in topics()}
+    plain = _plain(message)
+    found = {topic: max(map(functools.partial(_letters, plain), topic.sentences), default=0) for topic in topics()}
     best = max(found.values())
     return [topic for topic, letters in found.items() if letters == best] if best >= LEAST_LETTERS else []
 
 
 def _letters(message: str, sentence: str) -> int:
-    pieces, end = sentence.split("…"), -1
-    for piece in pieces:  # with something between them
-        if (start := message.find(piece, end + 1)) < 0:
+    pieces, end = _plain(sentence).split("…"), 0
+    for piece in pieces:
+        if (start := message.find(piece, end)) < 0:
             return 0
         end = start + len(piece)
     return sum(len(piece.strip()) for piece in pieces)
+
+
+def _plain(text: str) -> str:
+    """Notebooks begin sentences with a capital, and quote commands."""
+    return text.replace("`", "").casefold()
+
+
+def _headed(message: str) -> list[Topic]:
+    """By the error or the title that a message begins with."""
+    return _called(message.partition(":")[0])
 
 
 def _about(words: str) -> list[Topic]:

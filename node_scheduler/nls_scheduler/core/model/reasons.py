@@ -110,6 +110,7 @@ class Reason(StrEnum):
     # Answers to allocations that failed
     NOT_THERE = "not-on-that-gpu"
     BEYOND_LIMIT = "allocation-beyond-limit"
+    BEYOND_ANY_GPU = "allocation-beyond-any-gpu"
     BEYOND_ALLOWANCE = "allocation-beyond-allowance"
     ROOMIER_ELSEWHERE = "allocation-fits-elsewhere"
     TOO_LITTLE_FREE = "too-little-free"

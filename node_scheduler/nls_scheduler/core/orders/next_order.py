@@ -25,7 +25,8 @@ def next_order(state: NodeState, workload: Workload, entry: PlanEntry) -> Order 
             return Order.THAW if freezing.can_thaw(state, workload, workload.frozen, entry) else None
         case Phase.QUEUED | Phase.SUSPENDED:
             fits = bool(entry.target) and all(has_room(state, workload, state.gpus[uuid]) for uuid in entry.target)
-            return Order.START if fits and have_room(state, state.plan, workload) else None
+            gang = [workload, *gangs.fellows(state, workload)]
+            return Order.START if fits and have_room(state, gang, lambda key: state.plan[key].target) else None
         case Phase.STARTING:
             # What was saved stands, so that giving a start up loses nothing, but for one that stands still or its gang.
             costs = workload.frozen is not None or (not entry.target and gangs.would_end(state, workload))

@@ -6,11 +6,13 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.state import PlanEntry
 from nls_scheduler.core.model.values import updated
 from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.planning.gangs import have_room
 from nls_scheduler.core.planning.line import places_in_line
 from nls_scheduler.core.planning.making_room.rooms import has_room, owed_bytes
 from nls_scheduler.core.planning.places import freezing
@@ -296,10 +298,21 @@ def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
 
 def _may_come(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
     """Whether there is room for it in fact, beside what others wait for there that they are owed."""
-    state, targets, home = draft.state, draft.rooms.target, draft.homes.homes.get(workload.id, ())
-    workload = updated(workload, home=home)  # of this plan
+    state, targets, workload = draft.state, draft.rooms.target, _with_home(draft, workload)
     owed = owed_bytes(state, uuid, lambda key: targets.get(key, ()), (workload,))
     return has_room(state, workload, state.gpus[uuid], beside_bytes=owed)
+
+
+def _gang_may_come(draft: Draft, workload: Workload) -> bool:
+    """The same for all of its gang, together."""
+    state, targets = draft.state, draft.rooms.target
+    gang = [_with_home(draft, member) for member in (workload, *fellows(state, workload))]
+    return have_room(state, gang, lambda key: targets.get(key, ()))
+
+
+def _with_home(draft: Draft, workload: Workload) -> Workload:
+    """With its home of this plan."""
+    return updated(workload, home=draft.homes.homes.get(workload.id, ()))
 
 
 def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], cause: WorkloadId | None) -> Why:
@@ -312,6 +325,8 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
         if holder is None:
             return Why(Reason.BEING_FREED, gpus=lacking)
         return _as_before(draft, workload, Reason.HELD, lacking, who=_mentions(draft, holder))
+    if workload.phase is Phase.QUEUED and workload.spec.gang is not None and not _gang_may_come(draft, workload):
+        return Why(Reason.GANG_WITHOUT_ROOM, names=(workload.spec.gang,))
     home = draft.homes.homes[workload.id]
     kind, size_bytes = _what_is_said(draft, workload, target, home)
     because = (Why(Reason.HOME, gpus=home),) if kind is Reason.BORROWS else ()

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.planning.making_room.rooms import owed_bytes, room_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from nls_scheduler.core.model.gangs import Gang, GangKey
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-    from nls_scheduler.core.model.state import NodeState, PlanEntry
+    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.places.draft import Draft
 
@@ -51,18 +50,20 @@ def leave_together(draft: Draft, gangs: Mapping[GangKey, Gang]) -> None:
                 draft.since[workload.id] = since
 
 
-def have_room(state: NodeState, plan: Mapping[WorkloadId, PlanEntry], workload: Workload) -> bool:
-    """Whether it has room in fact, and all of its gang that has not started, together."""
-    members = [w for w in (*fellows(state, workload), workload) if not w.present]
-    if any(w.takes_part and not plan[w.id].target for w in members):
+def have_room(
+    state: NodeState, gang: Sequence[Workload], target_of: Callable[[WorkloadId], tuple[GpuUuid, ...]]
+) -> bool:
+    """Whether the first of `gang` has room in fact, and all of it that has not started, together."""
+    members = [w for w in gang if not w.present]
+    if any(w.takes_part and not target_of(w.id) for w in members):
         return False
     needed: dict[GpuUuid, int] = {}
     for member in members:
-        for uuid in plan[member.id].target:
+        for uuid in target_of(member.id):
             needed[uuid] = needed.get(uuid, 0) + member.return_bytes
 
     def has(uuid: GpuUuid, size_bytes: int) -> bool:
-        owed = owed_bytes(state, uuid, lambda key: plan[key].target, members)
-        return uuid in state.usable and room_bytes(state, workload, state.gpus[uuid]) >= size_bytes + owed
+        owed = owed_bytes(state, uuid, target_of, members)
+        return uuid in state.usable and room_bytes(state, gang[0], state.gpus[uuid]) >= size_bytes + owed
 
     return all(has(uuid, size_bytes) for uuid, size_bytes in needed.items())

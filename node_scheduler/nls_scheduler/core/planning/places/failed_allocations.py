@@ -104,7 +104,7 @@ def _answer(state: NodeState, workload: Workload, wanted: Wanted) -> MemoryAnswe
         return _refused(wanted, Why(Reason.NOT_THERE))
     needed, late = wanted.needed_bytes, state.at >= wanted.deadline_at
     if needed > workload.spec.limit_bytes:
-        return _refused(wanted, Why(Reason.BEYOND_LIMIT, bytes=(needed, workload.spec.limit_bytes)))
+        return _refused(wanted, _beyond_limit(state, workload, needed))
     allowance = entry.allowance_bytes
     if needed > allowance:
         return _refused(wanted, _beyond_allowance(state, workload, gpu, entry, (allowance, needed)))
@@ -123,6 +123,14 @@ def _answer(state: NodeState, workload: Workload, wanted: Wanted) -> MemoryAnswe
 
 def _refused(wanted: Wanted, reason: Why) -> MemoryAnswer:
     return MemoryAnswer(wanted.number, granted=False, reason=reason)
+
+
+def _beyond_limit(state: NodeState, workload: Workload, needed_bytes: int) -> Why:
+    may_have = {uuid for uuid, pool in state.pools.items() if pool.name in workload.spec.pools}.union(workload.current)
+    largest = max(gpu.memory_total_bytes for uuid, gpu in state.gpus.items() if uuid in may_have)
+    if needed_bytes > largest:
+        return Why(Reason.BEYOND_ANY_GPU, bytes=(needed_bytes, largest))
+    return Why(Reason.BEYOND_LIMIT, bytes=(needed_bytes, workload.spec.limit_bytes))
 
 
 def _beyond_allowance(state: NodeState, workload: Workload, gpu: Gpu, entry: PlanEntry, sizes: tuple[int, int]) -> Why:
