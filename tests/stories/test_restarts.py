@@ -123,6 +123,17 @@ def test_a_lost_journal_disturbs_nobody_for_the_grace() -> None:
     assert stage.runs("alice", "bob")
 
 
+def test_who_waits_for_a_lost_journal_waits_as_much_longer_as_the_daemon_stood_still() -> None:
+    stage = Stage(1)
+    stage.node.go_down()
+    stage.node.come_back_forgetful()
+    stage.node.submit(name="bob")
+    until = stage.node.state.quiet_until
+    stage.node.now += 1.0
+    stage.node.tell(ev.DaemonStoodStill(stage.node.now, 1.0))
+    assert stage.node.state.timer_at == until + 1.0
+
+
 def test_who_is_brought_back_is_no_stranger_any_more_and_ids_of_orders_go_on() -> None:
     stage = Stage(1)
     stage.notebook("alice")

@@ -85,7 +85,8 @@ def homes_of(state: NodeState, alive: list[Workload]) -> KnownHomes:
 def _facts(state: NodeState) -> Facts:
     # Those who take no part any more as well: others may be on their way for one of them.
     gpus, workloads = map(_HOME_FACTS, state.gpus.values()), map(_HOME_FACTS, state.workloads.values())
-    return (state.policy, tuple(gpus), tuple(state.usable), tuple(workloads))
+    quiet_until = state.quiet_until if state.settling else None
+    return (state.policy, quiet_until, tuple(gpus), tuple(state.usable), tuple(workloads))
 
 
 def _places(state: NodeState) -> Facts:
