@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nls_jupyter.between.errors import GpuUnavailable
 from nls_jupyter.saved_state import read_manifest
-from nls_jupyter.saved_state.on_volume import KeptFiles, KeptStateError, notebooks
+from nls_jupyter.saved_state.on_volume import KeptFiles, notebooks
+from nls_jupyter.saved_state.volume_files import KeptStateError
 from nls_jupyter.supervisor import notices
 from nls_jupyter.supervisor.completed import gone
 from nls_jupyter.supervisor.kept_state import SavedState
