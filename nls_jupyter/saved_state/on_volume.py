@@ -219,7 +219,7 @@ class KeptFiles:
         with self._opened() as own:
             kept = None if own is None else _read_manifest(own, self._own, _EARLIER if earlier else _MANIFEST)
             if own is None or kept is None:
-                raise KeptStateError(f"nothing is kept of this notebook in {self.folder}")
+                raise KeptStateError(f"nothing {'earlier ' * earlier}is kept of {self.notebook} in {self.folder}")
             mine = sys.implementation.cache_tag
             if kept.versions.get("python") != mine:
                 raise KeptStateError(f"it was saved by {kept.versions.get('python')}, and this is {mine}")
@@ -322,7 +322,9 @@ class KeptFiles:
 def notebooks(folder: Path) -> tuple[list[Kept], list[str]]:
     """What is kept there of any notebook, the newest first, and why some of it is not read."""
     found, unread = [], []
-    with contextlib.suppress(FileNotFoundError), told(folder):
+    with told(folder):
+        if not folder.exists() and folder.parent.exists():
+            return [], []  # it is made with the first that is kept
         for place in sorted(folder.iterdir()):
             if not _FOLDER.fullmatch(place.name):
                 continue  # a volume has more than what is ours

@@ -166,6 +166,17 @@ def test_a_write_that_fails_at_any_step_leaves_what_was_there(files, monkeypatch
     assert load(files)[1]["a"] == 1
 
 
+def test_a_folder_that_is_still_to_be_made_has_nothing_and_one_that_cannot_be_made_is_named(files):
+    assert notebooks(files.folder) == ([], [])
+    with pytest.raises(KeptStateError, match=r"nothing is kept of /home/ada/work/digits\.ipynb in .*/kept$"):
+        files.load()
+    with pytest.raises(KeptStateError, match=r"/kept/more cannot be used: No such file"):
+        notebooks(files.folder / "more")
+    write(files, {"a": 1})
+    with pytest.raises(KeptStateError, match="nothing earlier is kept of"):
+        files.load(earlier=True)
+
+
 def test_what_does_not_fit_is_refused_with_both_sizes_before_anything_is_written(files, monkeypatch):
     write(files, {"a": 1})
     disk = os.statvfs(files.folder)
