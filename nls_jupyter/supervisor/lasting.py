@@ -261,6 +261,7 @@ class Lasting:
         if keeper.process is None:
             keeper.hold(saved.descriptors, saved.manifest)
             self._take(kept)
+            keeper.coming_back.awaited = True
             return f"{told(kept)} kept on {kept.at}: back with the next GPU cell."
         try:
             return await self._taken_in(saved, kept)
