@@ -4,6 +4,7 @@
                            1764112225.memory  the memory file as it is, without what its index does not refer to
                            1764112225.spill   the spill file, if there was one
                            earlier.json       one that nobody had brought back when the next one came
+                           begun.json         what is being kept, or was when its kernel was killed
 
 The manifests name the files that count, and a rename is the commit. What none names is a draft that was never finished,
 or what the state before consisted of. Nothing is unpickled here. Who can write these files can run code as
@@ -13,19 +14,18 @@ whoever restores them: they have to be the user's own, and nobody else's to writ
 from __future__ import annotations
 
 import contextlib
-import errno
+import fcntl
 import hashlib
 import json
 import os
 import re
-import stat
 import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import xxhash
 
@@ -34,8 +34,8 @@ from nls_jupyter.saved_state.arena import Arena, SavedStateDamagedError
 from nls_jupyter.saved_state.extents import MEMORY, Extent
 from nls_jupyter.saved_state.manifest import MissingName, SavedName
 from nls_jupyter.saved_state.room import MachineRoom
+from nls_jupyter.saved_state.volume_files import KeptStateError, new, open_own, read, refuse_others, remove, told
 from nls_scheduler import __version__
-from nls_scheduler.processes.whose_files import others_write
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -47,16 +47,13 @@ _MANIFEST: Final = "manifest.json"
 _EARLIER: Final = "earlier.json"
 #: A notebook's own folder: its name, and digits for its path.
 _FOLDER: Final = re.compile(r".*-[0-9a-f]{8}", re.DOTALL)
+_BEGUN: Final = "begun.json"
 _DRAFT: Final = "manifest.draft"
+_DATA: Final = re.compile(r"\d+\.(memory|spill)")
 _KINDS: Final = ("memory", "spill")
 _HEADER: Final = Extent(MEMORY, 0, 4096)  # the superblocks
 _COPIED_AT_ONCE: Final = 1 << 26
 _TRIES: Final = 3
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-class KeptStateError(Exception):
-    """A clause that says what could not be written or read, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +94,7 @@ class Kept:
     @property
     def at(self) -> str:
         """When, as the clocks here show it."""
-        return datetime.fromisoformat(self.written).astimezone().strftime("%d %b %H:%M")
+        return _shown(self.written)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Kept:
@@ -108,6 +105,28 @@ class Kept:
         fields["files"] = tuple(map(_plain_name, content["files"]))
         datetime.fromisoformat(fields["written"])
         return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What a kernel began to keep, and had not kept when this was read.
+
+    Attributes:
+        written: when it began.
+        cell: the last one that had run.
+        names: of variables, as far as they were known before.
+        goes_on: it still lives, and writes.
+    """
+
+    written: str
+    cell: str | None
+    names: tuple[str, ...]
+    goes_on: bool
+
+    @property
+    def at(self) -> str:
+        """When, as the clocks here show it."""
+        return _shown(self.written)
 
 
 class KeptFiles:
@@ -128,6 +147,41 @@ class KeptFiles:
         """What is there; `None` for nothing. `earlier`: the one before it, which nobody has brought back."""
         with self._opened() as own:
             return None if own is None else _read_manifest(own, self._own, _EARLIER if earlier else _MANIFEST)
+
+    def begin(self, names: Sequence[str], cell: str | None) -> TextIO:
+        """Note what is to be kept, before anything that takes long: the note outlives a kernel that is killed then.
+
+        Returns it, for `end`. It is locked until then, so that others know whether its kernel lives.
+        """
+        with self._opened(make=True) as own:
+            assert own is not None  # noqa: S101 - it was made
+            with contextlib.ExitStack() as opened:
+                note = opened.enter_context(new(own, _DRAFT))
+                with contextlib.suppress(OSError):  # there are volumes without locks
+                    fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                json.dump({"written": _now(), "cell": cell, "names": list(names)}, note)
+                note.flush()
+                os.rename(_DRAFT, _BEGUN, src_dir_fd=own, dst_dir_fd=own)
+                opened.pop_all()
+                return note
+
+    def end(self, note: TextIO) -> None:
+        """What was noted is kept, or told to be lost."""
+        with note, self._opened() as own:
+            if own is not None:
+                remove(own, _BEGUN)
+
+    def begun(self) -> Begun | None:
+        """What a kernel has begun to keep and not kept, if there is such."""
+        with self._opened() as own:
+            return None if own is None else read(own, self._own, _BEGUN, _begun)
+
+    def clear(self) -> None:
+        """Remove what a kernel has left that was killed while it wrote."""
+        with self._opened() as own:
+            if own is not None and (begun := read(own, self._own, _BEGUN, _begun)) and not begun.goes_on:
+                _sweep(own, self._own)
+                remove(own, _BEGUN)
 
     def write(
         self,
@@ -165,7 +219,7 @@ class KeptFiles:
         with self._opened() as own:
             kept = None if own is None else _read_manifest(own, self._own, _EARLIER if earlier else _MANIFEST)
             if own is None or kept is None:
-                raise KeptStateError(f"nothing is kept of this notebook in {self.folder}")
+                raise KeptStateError(f"nothing {'earlier ' * earlier}is kept of {self.notebook} in {self.folder}")
             mine = sys.implementation.cache_tag
             if kept.versions.get("python") != mine:
                 raise KeptStateError(f"it was saved by {kept.versions.get('python')}, and this is {mine}")
@@ -182,16 +236,17 @@ class KeptFiles:
             if own is None:
                 return False
             # First what the rest hangs on.
-            for name in sorted(_names(own), key=lambda name: name not in (_MANIFEST, _EARLIER)):
+            mine = sorted(_mine(own), key=lambda name: name not in (_MANIFEST, _EARLIER))
+            for name in mine:
                 os.unlink(name, dir_fd=own)
-        with _told(self._own):
+        with contextlib.suppress(OSError):  # there is more than what is ours
             self._own.rmdir()
-        return True
+        return bool(mine)
 
     @contextlib.contextmanager
     def _opened(self, *, make: bool = False) -> Iterator[int | None]:
         """The notebook's own folder; `None` where it is missing."""
-        with _told(self._own):
+        with told(self._own):
             if make:
                 for folder in (self.folder, self._own):
                     with contextlib.suppress(FileExistsError):
@@ -204,7 +259,7 @@ class KeptFiles:
                 yield None
                 return
             try:
-                _refuse_others(own, self._own)
+                refuse_others(own, self._own)
                 yield own
             finally:
                 os.close(own)
@@ -229,7 +284,7 @@ class KeptFiles:
         lost = {name.name for name in manifest.missing}
         kept = Kept(
             notebook=self.notebook,
-            written=datetime.now(UTC).isoformat(timespec="seconds"),
+            written=_now(),
             cell=manifest.cell,
             variables=manifest.variables,
             missing=manifest.missing,
@@ -267,12 +322,14 @@ class KeptFiles:
 def notebooks(folder: Path) -> tuple[list[Kept], list[str]]:
     """What is kept there of any notebook, the newest first, and why some of it is not read."""
     found, unread = [], []
-    with contextlib.suppress(FileNotFoundError), _told(folder):
+    with told(folder):
+        if not folder.exists() and folder.parent.exists():
+            return [], []  # it is made with the first that is kept
         for place in sorted(folder.iterdir()):
             if not _FOLDER.fullmatch(place.name):
                 continue  # a volume has more than what is ours
             try:
-                with _told(place):
+                with told(place):
                     found += _all_in(place)
             except KeptStateError as error:
                 unread.append(str(error))
@@ -282,7 +339,7 @@ def notebooks(folder: Path) -> tuple[list[Kept], list[str]]:
 def _all_in(place: Path) -> list[Kept]:
     own = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        _refuse_others(own, place)
+        refuse_others(own, place)
         both = [_read_manifest(own, place, name) for name in (_MANIFEST, _EARLIER)]
     finally:
         os.close(own)
@@ -332,28 +389,32 @@ def _copy(source: int, target: int, extents: Sequence[Extent]) -> None:
 
 
 def _commit(own: int, kept: Kept, name: str = _MANIFEST) -> None:
-    draft = os.open(_DRAFT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600, dir_fd=own)
-    with os.fdopen(draft, "w", encoding="utf-8") as file:
-        json.dump(kept.to_json(), file, indent=1)
-        file.flush()
-        os.fsync(draft)
+    with new(own, _DRAFT) as draft:
+        json.dump(kept.to_json(), draft, indent=1)
+        draft.flush()
+        os.fsync(draft.fileno())
     os.rename(_DRAFT, name, src_dir_fd=own, dst_dir_fd=own)
+    if name == _MANIFEST:
+        remove(own, _BEGUN)  # who is killed from here on has kept it
     os.fsync(own)
 
 
 def _sweep(own: int, place: Path) -> None:
-    """Remove what no manifest names."""
-    named = {_MANIFEST, _EARLIER}
-    for manifest in (_MANIFEST, _EARLIER):
-        kept = _standing(own, place, manifest)
-        named.update(() if kept is None else kept.files)
-    for name in _names(own):
-        if name not in named:
-            os.unlink(name, dir_fd=own)
+    """Remove what no manifest names, as far as that can be done now; nothing where one of them cannot be read."""
+    with contextlib.suppress(OSError, KeptStateError):
+        named = {_MANIFEST, _EARLIER, _BEGUN}
+        for manifest in (_MANIFEST, _EARLIER):
+            kept = _read_manifest(own, place, manifest)
+            named.update(() if kept is None else kept.files)
+        for name in _mine(own):
+            if name not in named:
+                os.unlink(name, dir_fd=own)
 
 
-def _names(own: int) -> list[str]:
-    return os.listdir(own)
+def _mine(own: int) -> list[str]:
+    """Others may put something there too, as Jupyter does with `.ipynb_checkpoints`."""
+    fixed = (_MANIFEST, _EARLIER, _BEGUN, _DRAFT)
+    return [name for name in os.listdir(own) if name in fixed or _DATA.fullmatch(name)]
 
 
 def _standing(own: int, place: Path, name: str = _MANIFEST) -> Kept | None:
@@ -365,20 +426,26 @@ def _standing(own: int, place: Path, name: str = _MANIFEST) -> Kept | None:
 
 
 def _read_manifest(own: int, place: Path, name: str = _MANIFEST) -> Kept | None:
+    return read(own, place, name, lambda content, _: Kept.from_json(content))
+
+
+def _begun(content: Any, note: TextIO) -> Begun:
+    goes_on = False
     try:
-        with os.fdopen(_open_own(own, name, place), encoding="utf-8") as file:
-            return Kept.from_json(json.load(file))
-    except FileNotFoundError:
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise KeptStateError(f"{place / name} cannot be understood ({error!r})") from error
+        fcntl.flock(note, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        goes_on = True
+    except OSError:
+        pass  # a volume without locks
+    datetime.fromisoformat(content["written"])
+    return Begun(content["written"], content["cell"], tuple(content["names"]), goes_on)
 
 
 def _into_memory(own: int, place: Path, kept: Kept) -> list[int]:
     sources: list[int] = []
     copies: list[int] = []
     try:
-        sources += [_open_own(own, name, place) for name in kept.files]
+        sources += [open_own(own, name, place) for name in kept.files]
         arena = Arena.adopt(sources, MachineRoom())
         try:
             extents = _parts(arena)[0]
@@ -399,40 +466,15 @@ def _into_memory(own: int, place: Path, kept: Kept) -> list[int]:
     return copies
 
 
-def _open_own(own: int, name: str, place: Path) -> int:
-    """Raises KeptStateError for what is no plain file, or not only the user's."""
-    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=own)
-    try:
-        _refuse_others(descriptor, place / name)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def _refuse_others(descriptor: int, place: Path) -> None:
-    """To load such a file is to run code: whoever can write it decides which."""
-    status = os.fstat(descriptor)
-    is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-    if not (is_plain or stat.S_ISDIR(status.st_mode)):
-        raise KeptStateError(f"{place} is not a plain file with one name, so that it is not loaded")
-    if status.st_uid != os.geteuid():
-        raise KeptStateError(f"{place} belongs to another user, so that it is not loaded")
-    if others_write(descriptor, status):  # a pod's `fsGroup`, in which nobody else is, may
-        raise KeptStateError(f"{place} can be written by other users, so that it is not loaded; chmod go-w mends that")
-
-
-@contextlib.contextmanager
-def _told(place: Path) -> Iterator[None]:
-    """What the system refuses, as a clause."""
-    try:
-        yield
-    except OSError as error:
-        full = f"{place} is full" if error.errno in _FULL else f"{place} cannot be used: {error.strerror}"
-        raise KeptStateError(full) from error
-
-
 def _plain_name(name: str) -> str:
-    if not re.fullmatch(r"\d+\.(memory|spill)", name):
+    if not _DATA.fullmatch(name):
         raise ValueError(f"{name!r} is no file of ours")
     return name
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _shown(moment: str) -> str:
+    return datetime.fromisoformat(moment).astimezone().strftime("%d %b %H:%M")

@@ -32,6 +32,7 @@ class ComingBack:
 
     Attributes:
         not_back: why each name that is saved could not be restored, until it is.
+        awaited: its user has asked for what is to come back, and reads then what did.
     """
 
     def __init__(self, maker: Callable[[str], str | None], ended_on_purpose: Callable[[], bool]) -> None:
@@ -42,6 +43,7 @@ class ComingBack:
         self._asked_for = False
         self._deaths = Deaths()
         self.not_back: dict[str, str] = {}
+        self.awaited = False
 
     async def restore(self, process: GpuProcess, saved: SavedState | None) -> Message:
         """All of it into a new process. Returns what came of it; see `GpuProcess.restore`.
@@ -80,6 +82,7 @@ class ComingBack:
         untold: Manifest | None = None if self._losses_told is saved else manifest
         lost, changed = ((), ()) if untold is None else (untold.missing, untold.changed)
         self._losses_told = saved
+        awaited, self.awaited = self.awaited, False
         missing = [*report["missing"], *map(asdict, lost)]
         for name in missing:
             name["cell"] = self._maker(name["name"])
@@ -92,6 +95,7 @@ class ComingBack:
             not_back=[name for name in missing if name["name"] in self.not_back],
             changed=[*report["changed"], *map(asdict, changed)],
             gone=gone,
+            awaited=awaited,
         )
 
     @property
@@ -124,7 +128,7 @@ class ComingBack:
 
     def begin_anew(self) -> None:
         """Nothing is waited for any more."""
-        self.not_back = {}
+        self.not_back, self.awaited = {}, False
 
     def _note(self, report: Message) -> None:
         lost = {lost["name"]: lost["reason"] for lost in report["missing"]}

@@ -33,6 +33,7 @@ class Restored:
         not_back: objects as `missing`, whose saved state is kept and tried again.
         changed: objects with `name, type_name, change` that came back otherwise than they were.
         gone: labels of completed cells that it does not hold.
+        awaited: its user has asked for it.
     """
 
     names: Sequence[str]
@@ -43,6 +44,7 @@ class Restored:
     not_back: Sequence[Mapping[str, Any]] = ()
     changed: Sequence[Mapping[str, Any]] = ()
     gone: Sequence[str] = ()
+    awaited: bool = False
 
 
 class Deaths:

@@ -11,11 +11,13 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from nls_jupyter.between.errors import GpuUnavailable
 from nls_jupyter.saved_state import read_manifest
-from nls_jupyter.saved_state.on_volume import KeptFiles, KeptStateError, notebooks
+from nls_jupyter.saved_state.on_volume import KeptFiles, notebooks
+from nls_jupyter.saved_state.volume_files import KeptStateError
 from nls_jupyter.supervisor import notices
 from nls_jupyter.supervisor.completed import gone
 from nls_jupyter.supervisor.kept_state import SavedState
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from nls_jupyter.saved_state import Manifest
-    from nls_jupyter.saved_state.on_volume import Kept
+    from nls_jupyter.saved_state.on_volume import Begun, Kept
     from nls_jupyter.supervisor.keeper import Keeper
     from nls_jupyter.supervisor.notices import NoticeLog
     from nls_jupyter.supervisor.place import Place
@@ -36,6 +38,7 @@ _Value = TypeVar("_Value")
 _ENDING = "the notebook's kernel is told to end"
 _RESTORE = "restore"
 _MOST_NAMED = 20
+_LOOK_AGAIN_S = 1.0
 NO_FOLDER = "c.GpuMagics.kept_folder or NLS_KEPT_FOLDER names a folder that keeps those of notebooks"
 
 
@@ -91,6 +94,7 @@ class Lasting:
         self._named = ""
         self._told: Lost | None = None
         self._taken: set[str] = set()
+        self._announced: dict[str, str] = {}
 
     # The end
 
@@ -106,11 +110,27 @@ class Lasting:
 
     async def _keep_and_tell(self, grace_s: float) -> Ended:
         """What is lost stands in the node's history as well: nobody may ever look at this log."""
+        note = await self._noted()
         ended, orders = await self._keep(grace_s), self._place.orders
         if ended.lost is not None and ended.lost != self._told and orders is not None:
             self._told = ended.lost
             await orders.tell_lost(ended.lost.reason, ended.lost.missing, ended.lost.cells)
+        if note is not None and self._files is not None:
+            with suppress(KeptStateError):
+                await _aside(partial(self._files.end, note))
         return ended
+
+    async def _noted(self) -> TextIO | None:
+        """Who is in a hurry kills this kernel in the middle: then the next one tells what was not kept."""
+        keeper = self._keeper
+        names = [] if keeper.saved is None else [name.name for name in keeper.saved.manifest.variables]
+        names = list(dict.fromkeys([*names, *keeper.lineage.made_in(keeper.completed.unsaved)]))
+        if self._files is None or not names:
+            return None
+        files = self._files
+        with suppress(KeptStateError):  # what is kept meets the same, and that is told
+            return await _aside(lambda: files.begin(names, keeper.last_cell))
+        return None
 
     async def _keep(self, grace_s: float) -> Ended:
         if self._files is None:
@@ -197,16 +217,29 @@ class Lasting:
             return
         files = self._files
         try:
+            while (begun := await _aside(files.begun)) is not None and begun.goes_on:  # noqa: ASYNC110 - elsewhere
+                await asyncio.sleep(_LOOK_AGAIN_S)
             kept, earlier = await _aside(lambda: (files.look(), files.look(earlier=True)))
         except KeptStateError as error:
             self._log.add(f"What an earlier kernel kept of this notebook is not used: {error}.", important=True)
             return
+        if begun is not None:
+            self._log.add(_not_kept(begun, kept or earlier), important=True)
         for one, how in ((kept, "%gpu restore"), (earlier, "%gpu restore earlier")):
-            if one is not None:
-                self._log.add(
-                    f"{told(one)} kept by an earlier kernel of this notebook on {one.at}: {how} brings them back.",
-                    important=True,
-                )
+            if one is not None and one.content not in self._taken:
+                told_of = f"{told(one)} kept by an earlier kernel of this notebook on {one.at}: {how} brings them back."
+                self._announced[one.content] = told_of
+                self._log.add(told_of, important=True)
+        if begun is not None:
+            orders = await self._place.until_asked()
+            await orders.tell_lost(f"an earlier kernel ended on {begun.at} before it had kept them", begun.names, ())
+            with suppress(KeptStateError):
+                await _aside(files.clear)
+
+    def _take(self, kept: Kept) -> None:
+        """It is in what this kernel has: no cell needs to be told of it any more."""
+        self._taken.add(kept.content)
+        self._log.read(self._announced.pop(kept.content, ""))
 
     async def restore(self, notebook: str | None, *, earlier: bool = False) -> str:
         """Bring back what an earlier kernel has left, of this notebook or another one. Returns what came of it.
@@ -227,7 +260,8 @@ class Lasting:
         keeper.lineage.remember({name: f"{cell} of {kept.at}" for name, cell in kept.made_in.items()})
         if keeper.process is None:
             keeper.hold(saved.descriptors, saved.manifest)
-            self._taken.add(kept.content)
+            self._take(kept)
+            keeper.coming_back.awaited = True
             return f"{told(kept)} kept on {kept.at}: back with the next GPU cell."
         try:
             return await self._taken_in(saved, kept)
@@ -243,7 +277,7 @@ class Lasting:
             await orders.tell_cell_started(_RESTORE)  # nobody suspends it meanwhile
         try:
             restored = await keeper.coming_back.take_in(keeper.there, saved)
-            self._taken.add(kept.content)
+            self._take(kept)
             await self._save()
         except (GpuProcessDied, *CANNOT_SAVE) as error:
             raise GpuUnavailable(f"it was not restored: {error}.") from None
@@ -261,6 +295,9 @@ class Lasting:
             there = await _aside(files.drop)
         except KeptStateError as error:
             raise GpuUnavailable(f"{error}.") from None
+        if self._files is not None and files.notebook == self._files.notebook:
+            while self._announced:
+                self._log.read(self._announced.popitem()[1])
         return f"What was kept of {files.notebook} is removed." if there else f"Nothing is kept of {files.notebook}."
 
     async def list(self) -> str:
@@ -283,6 +320,14 @@ class Lasting:
 def told(kept: Kept) -> str:
     """How much is there: `3 variables (1.2 GiB)`."""
     return f"{notices.count(len(kept.variables), 'variable')} ({format_bytes(kept.size_bytes)})"
+
+
+def _not_kept(begun: Begun, kept: Kept | None) -> str:
+    return (
+        f"An earlier kernel of this notebook ended on {begun.at} before it had kept {_some(begun.names)} as of cell "
+        f"{begun.cell}: {'nothing is kept' if kept is None else 'what is kept is older'}. "
+        "c.KernelManager.shutdown_wait_time gives kernels more time to end."
+    )
 
 
 def _listed(manifest: Manifest) -> str:

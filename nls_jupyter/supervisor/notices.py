@@ -68,6 +68,10 @@ class NoticeLog:
         unread, self.unread = self.unread, []
         return unread
 
+    def read(self, text: str) -> None:
+        """No cell needs to show `text` any more; it stays in the log."""
+        self.unread = [notice for notice in self.unread if notice.text != text]
+
     def put_back(self, unread: Sequence[Notice]) -> None:
         """They could not be shown after all."""
         self.unread[:0] = unread

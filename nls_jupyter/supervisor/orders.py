@@ -357,7 +357,7 @@ class Orders:
         left, self.departure = self.departure, None
         text = notices.returned(left, self._gpus(), restored, time.monotonic())
         worse = restored.missing or restored.not_back or restored.changed or restored.gone
-        self._log.add(text, important=left is not None or bool(worse))
+        self._log.add(text, important=left is not None or bool(worse or restored.awaited))
 
     def _pass_on(self, process: GpuProcess, question: dict[str, Any]) -> None:
         self._tasks.spawn(self._questions.ask(process, question))

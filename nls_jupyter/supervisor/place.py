@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.errors import GpuError, GpuUnavailable
@@ -165,6 +166,12 @@ class Place:
             raise GpuUnavailable(f"this notebook has no GPU; there is nothing to {what}. %gpu request asks for one.")
         return self.orders
 
+    async def until_asked(self) -> Orders:
+        """Until this notebook has asked for a GPU."""
+        await self._changes.until(lambda: self.orders is not None, math.inf)
+        assert self.orders is not None  # noqa: S101 - nothing ran in between
+        return self.orders
+
     async def close(self) -> None:
         """The kernel ends: its daemon knows that by itself."""
         if self.orders is not None:
@@ -183,6 +190,7 @@ class Place:
             )
             self._departure = None
             self._tasks.spawn(self._follow(self.orders))
+            self._changes.announce()
 
     async def _respecify(self, orders: Orders, wanted: Mapping[str, Any]) -> bool:
         """False: the daemon no longer knows the workload."""

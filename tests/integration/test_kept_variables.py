@@ -31,6 +31,13 @@ model = Model()
 model.weights = xp.asarray(np.random.default_rng(7).normal(size=300_000))
 view, lines = model.weights[10:], (line for line in "ab")
 """
+ENDLESS_FSYNC = """
+import os, pathlib, signal
+def fsync(descriptor):
+    pathlib.Path({reached!r}).touch()
+    signal.pause()
+os.fsync = fsync
+"""
 LOOK = """%%gpu
 model.weights[10] = 7.0
 assert float(view[0]) == 7.0
@@ -95,10 +102,54 @@ def test_sigterm_keeps_them_and_restore_may_come_before_any_cell(opened: Callabl
     assert "are kept as of cell [2]" in log_of(first)
     with opened() as second:
         assert "back with the next GPU cell" in second.run("%gpu restore").text()
-        assert second.run(LOOK).result == made
+        looked = second.run(LOOK)
+        assert looked.result == made
+        assert "kept by an earlier kernel" not in looked.text("stderr"), "it is here"
+        assert "lines (a generator cannot be saved; made in cell [1] of " in looked.text("stderr")
         assert NOTEBOOK in second.run("%gpu restore list").text()
         assert second.run("%gpu restore drop").text() == f"What was kept of {NOTEBOOK} is removed.\n"
         assert second.run("%gpu restore").reply["ename"] == "GpuUnavailable"
+
+
+def test_what_is_restored_before_any_cell_is_told_with_the_first(opened: Callable[..., AutoKernel]) -> None:
+    with opened() as first:
+        first.run("%%gpu\nmade = 1")
+    with opened() as second:
+        second.run("%gpu restore")
+        told = second.run("%%gpu\nmade").text("stderr")
+        assert "1 variable kept" in told
+        assert "%gpu restore" not in told
+        assert second.run("%%gpu\nmade").text("stderr") == ""
+
+
+def test_a_kernel_that_is_killed_while_it_keeps_is_told_by_the_next_one_once(
+    daemon: DaemonProcess, opened: Callable[..., AutoKernel], tmp_path: Path
+) -> None:
+    with opened() as first:
+        first.run("%%gpu\nresult = 'old'")
+    reached = tmp_path / "reached"
+    (tmp_path / "sitecustomize.py").write_text(ENDLESS_FSYNC.format(reached=str(reached)))
+    before = last(daemon)
+    with opened(PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])) as second:
+        second.run("%%gpu\nresult, more = 'new', 1")
+        kernel = psutil.Process(second.pid)
+        kernel.send_signal(signal.SIGTERM)
+        wait_until(reached.exists)
+        kernel.kill()
+        wait_until(lambda: not kernel.is_running() or kernel.status() == psutil.STATUS_ZOMBIE)
+    assert losses(daemon, before) == []
+    with opened() as third:
+        told = third.run("%%gpu\n1").text("stderr")
+        assert "before it had kept more, result as of cell [1]: what is kept is older. c.KernelManager" in told
+        assert "1 variable" in told
+        wait_until(lambda: losses(daemon, before))
+        wait_until(lambda: len([*(tmp_path / "kept").rglob("*.memory")]) == 1)
+        third.run("%gpu restore")
+        assert third.run("%%gpu\nresult").result == "'old'"
+    (entry,) = losses(daemon, before)
+    assert entry["missing"] == ["more", "result"]
+    assert entry["reason"].startswith("an earlier kernel ended on ")
+    assert not [*(tmp_path / "kept").rglob("begun.json")]
 
 
 def test_the_hook_before_a_pod_ends_has_a_running_cell_end_and_waits_until_all_is_written(

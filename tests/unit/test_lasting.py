@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import asyncio
 import errno
 import io
 import sys
 from typing import TYPE_CHECKING
+from unittest.mock import AsyncMock, Mock
 
-from nls_jupyter.supervisor.lasting import _said
+import pytest
+
+from nls_jupyter.saved_state.on_volume import KeptFiles
+from nls_jupyter.supervisor import lasting
+from nls_jupyter.supervisor.lasting import Lasting, _said
+from nls_jupyter.supervisor.notices import NoticeLog
 
 if TYPE_CHECKING:
-    import pytest
+    from pathlib import Path
 
 
 class FullDisk(io.StringIO):
@@ -22,3 +29,35 @@ def test_what_the_log_has_no_room_for_is_on_the_page(
     monkeypatch.setattr(sys, "__stderr__", FullDisk())
     assert _said("x is lost with the kernel.") == "x is lost with the kernel."
     assert capsys.readouterr().err == "[nls-jupyter] x is lost with the kernel.\n"
+
+
+def of(files: KeptFiles) -> tuple[Lasting, NoticeLog, AsyncMock]:
+    """One notebook's, what it tells its user, and its place."""
+    log, place = NoticeLog(), AsyncMock()
+    return Lasting(files, Mock(executing=False), place, log, AsyncMock()), log, place
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> KeptFiles:
+    return KeptFiles(tmp_path / "kept", "digits.ipynb")
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_what_an_earlier_kernel_still_writes_is_waited_for(
+    files: KeptFiles, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    note = files.begin(["a", "b"], "[6]")
+    of_this_notebook, log, place = of(files)
+
+    async def later(_: float) -> None:
+        assert not log.entries
+        if killed:
+            note.close()
+        else:
+            files.end(note)
+
+    monkeypatch.setattr(lasting.asyncio, "sleep", later)
+    asyncio.run(of_this_notebook.announce())
+    told = [notice.text for notice in log.entries if "it had kept a, b as of cell [6]: nothing" in notice.text]
+    assert len(told) == len(log.entries) == place.until_asked.await_count == killed
+    assert files.begun() is None

@@ -327,6 +327,17 @@ def test_its_file_is_bounded_and_forgets_the_oldest(tmp_path: Path) -> None:
     assert len(list(facts_of(path))) > 500
 
 
+def test_what_has_the_name_of_the_file_that_takes_its_place_is_not_followed(tmp_path: Path) -> None:
+    path, others = tmp_path / "o.jsonl", tmp_path / "others"
+    others.write_text("theirs")
+    path.with_name("o.jsonl.new").symlink_to(others)
+    with Recorder(path, names=True, most_bytes=2**10) as recorder:
+        for number in range(30):
+            recorder.write({"command": f"c{number}", "begin": number, "end": number + 1, "memory_bytes": 1})
+    assert others.read_text() == "theirs"
+    assert [row.name for row in observed_rows(path, 0.5, 1.0)][-1] == "c29"
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import subprocess
@@ -16,7 +17,8 @@ import pytest
 import nls_scheduler
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import on_volume
-from nls_jupyter.saved_state.on_volume import KeptFiles, KeptStateError, notebooks
+from nls_jupyter.saved_state.on_volume import KeptFiles, notebooks
+from nls_jupyter.saved_state.volume_files import KeptStateError
 from nls_scheduler.processes import whose_files
 from saved_state_roundtrip import restore
 
@@ -164,6 +166,17 @@ def test_a_write_that_fails_at_any_step_leaves_what_was_there(files, monkeypatch
     assert load(files)[1]["a"] == 1
 
 
+def test_a_folder_that_is_still_to_be_made_has_nothing_and_one_that_cannot_be_made_is_named(files):
+    assert notebooks(files.folder) == ([], [])
+    with pytest.raises(KeptStateError, match=r"nothing is kept of /home/ada/work/digits\.ipynb in .*/kept$"):
+        files.load()
+    with pytest.raises(KeptStateError, match=r"/kept/more cannot be used: No such file"):
+        notebooks(files.folder / "more")
+    write(files, {"a": 1})
+    with pytest.raises(KeptStateError, match="nothing earlier is kept of"):
+        files.load(earlier=True)
+
+
 def test_what_does_not_fit_is_refused_with_both_sizes_before_anything_is_written(files, monkeypatch):
     write(files, {"a": 1})
     disk = os.statvfs(files.folder)
@@ -197,6 +210,83 @@ def test_what_a_killed_writer_left_is_not_taken_for_anything_and_goes_with_the_n
     assert load(files)[1]["a"] == 1
     write(files, {"a": 2}, {first.content})
     assert len([*place.iterdir()]) == 2
+
+
+@pytest.mark.parametrize("plant", [os.mkfifo, lambda path: path.symlink_to("/dev/full")], ids=["fifo", "link"])
+def test_what_lies_where_a_draft_is_written_is_neither_waited_for_nor_followed(files, plant):
+    first = write(files, {"a": 1})
+    plant(place_of(files) / "manifest.draft")
+    write(files, {"a": 2}, {first.content})
+    assert load(files)[1]["a"] == 2
+
+
+def test_what_others_put_beside_the_files_is_left_alone(files):
+    first = write(files, {"a": 1})
+    others = [place_of(files) / name for name in (".ipynb_checkpoints", "notes.txt", "12.memory.d")]
+    for path in others:
+        path.mkdir()
+    second = write(files, {"a": 2}, {first.content})
+    assert load(files)[1]["a"] == 2
+    mine = {"manifest.json", *second.files}
+    assert {path.name for path in place_of(files).iterdir()} == {*mine, *(path.name for path in others)}
+    assert files.drop()
+    assert sorted(place_of(files).iterdir()) == sorted(others)
+    assert not files.drop()
+    assert files.look() is None
+
+
+def test_what_cannot_be_removed_is_no_reason_that_nothing_is_kept(files):
+    first = write(files, {"a": 1})
+    (place_of(files) / "12.memory").mkdir()
+    write(files, {"a": 2}, {first.content})
+    assert load(files)[1]["a"] == 2
+
+
+def test_nothing_is_removed_where_a_manifest_cannot_be_read(files):
+    kept = write(files, {"a": 1})
+    manifest = place_of(files) / "manifest.json"
+    files.begin(["a"], "[6]").close()
+    manifest.chmod(0o666)
+    files.clear()
+    manifest.chmod(0o600)
+    assert load(files) == (kept, {"a": 1})
+
+
+def test_what_a_kernel_was_killed_over_is_known_until_it_is_cleared(files):
+    write(files, {"a": 1})
+    assert files.begun() is None
+    note = files.begin(["a", "b"], "[6]")
+    (place_of(files) / "12.memory").write_bytes(b"half")
+    assert files.begun().goes_on
+    files.clear()
+    assert (place_of(files) / "12.memory").exists(), "it is still written"
+    note.close()  # as the system does with a kernel that is killed
+    begun = files.begun()
+    assert (begun.names, begun.cell, begun.goes_on) == (("a", "b"), "[6]", False)
+    files.clear()
+    assert files.begun() is None
+    assert not (place_of(files) / "12.memory").exists()
+    assert load(files)[1]["a"] == 1
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_is_kept_or_told_to_be_lost_is_not_begun_any_more(files, kept):
+    note = files.begin(["a"], "[6]")
+    if kept:
+        write(files, {"a": 1})
+        assert files.begun() is None, "whoever is killed now has kept it"
+    files.end(note)
+    assert files.begun() is None
+
+
+def test_a_volume_without_locks_keeps_as_others_do(files, monkeypatch):
+    def without(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", without)
+    note = files.begin(["a"], "[6]")
+    assert not files.begun().goes_on
+    files.end(note)
 
 
 def spoilt_manifest(place, **changed):
@@ -287,7 +377,8 @@ def test_a_group_may_write_where_nobody_else_is_in_it(files, monkeypatch):
 LOAD = """
 import sys
 from pathlib import Path
-from nls_jupyter.saved_state.on_volume import KeptFiles, KeptStateError
+from nls_jupyter.saved_state.on_volume import KeptFiles
+from nls_jupyter.saved_state.volume_files import KeptStateError
 try:
     KeptFiles(Path(sys.argv[1]), sys.argv[2]).load()
 except KeptStateError as error:

@@ -88,8 +88,8 @@ class Recorder:
         """Into a file beside it that takes its place: whoever stops us leaves one or the other."""
         self._file.close()
         beside = self._path.with_name(self._path.name + ".new")
-        with self._path.open("rb") as old, _opened(beside) as new:
-            new.truncate(0)
+        beside.unlink(missing_ok=True)  # of one that was killed, or whatever else has the name
+        with self._path.open("rb") as old, _opened(beside, os.O_EXCL) as new:
             new.write(json.dumps({MARK: VERSION}, separators=(",", ":")) + "\n")
             old.seek(self._most_bytes // 2)
             old.readline()
@@ -108,9 +108,9 @@ def _about(path: Path) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, error.filename or str(path)) from error
 
 
-def _opened(path: Path) -> IO[str]:
+def _opened(path: Path, way: int = 0) -> IO[str]:
     """To append to, for its owner only. Raises WorkloadFileError where another observation writes there."""
-    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8")
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | way, 0o600), "a", encoding="utf-8")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
