@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -54,7 +55,7 @@ class Call:
 
     def interrupt(self, keeper: Keeper) -> int:
         """See `Supervisor.interrupt`."""
-        now = time.monotonic()
+        now = monotonic_s()
         if self.work is None:
             if keeper.saves.active:
                 keeper.saves.stop()

@@ -447,6 +447,14 @@ def test_suspend_takes_the_variables_off_the_gpu_and_the_next_cell_brings_them_b
     assert book.run("%%gpu\nfloat(kept.sum())").result == "10.0"
 
 
+def test_a_cell_waits_for_the_gpu_also_where_the_kernels_clock_has_been_frozen(book: Book) -> None:
+    book.gpu("kept = 5")
+    book.run("%gpu suspend")
+    book.run("import time; real, now = time.monotonic, time.monotonic(); time.monotonic = lambda: now")
+    assert book.gpu("kept").result == "5"
+    book.run("time.monotonic = real")
+
+
 def test_a_suspend_that_cannot_save_says_why_at_once_and_the_notebook_goes_on(book: Book) -> None:
     book.gpu("import resource\nunlimited = resource.getrlimit(resource.RLIMIT_FSIZE)\nkept = 5")
     pid = gpu_pid(book)

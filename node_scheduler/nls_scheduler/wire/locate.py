@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
+from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire import trust
 from nls_scheduler.wire.errors import DaemonUnreachable
 from nls_scheduler.wire.holder import holder_of, locked_by
@@ -119,10 +120,10 @@ def find_or_start(named: Path | None = None) -> Path:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.with_name("start.lock").open("w") as lock:
-            patience_ends = time.monotonic() + OTHERS_START_S
+            patience_ends = monotonic_s() + OTHERS_START_S
             while not (ours := _taken(lock)) and not answers(path):
                 # Who holds it may be stopped, and this thread cannot be interrupted.
-                if time.monotonic() >= patience_ends:
+                if monotonic_s() >= patience_ends:
                     raise _being_started(path, Path(lock.name))
                 time.sleep(_LOOK_AGAIN_S)
             if ours and not answers(path):
