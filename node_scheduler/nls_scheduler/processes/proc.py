@@ -113,8 +113,12 @@ def descendants_of(process: ProcessId) -> list[int]:
 
 def command_line(workload: WorkloadId, pid: int) -> str | None:
     """What the process runs, if it names `workload`: the number may be that of another namespace."""
-    words = _read(pid, "cmdline").split(b"\0")
-    return b" ".join(words).decode("utf-8", "replace").strip() if workload_of(pid) == workload else None
+    return b" ".join(words_of(pid)).decode("utf-8", "replace").strip() if workload_of(pid) == workload else None
+
+
+def words_of(pid: int) -> list[bytes]:
+    """What the process was started with; nothing where it has gone, or may not be read."""
+    return _read(pid, "cmdline").split(b"\0")
 
 
 def _environment(pid: int) -> bytes:

@@ -22,6 +22,8 @@ SIMULATE_VARIABLE: Final = "NLS_SIMULATE"
 SYSTEM_SOCKET: Final = trust.SYSTEM_SOCKET
 PATH_LIMIT: Final = 107
 IDLE_EXIT_S: Final = 600
+BY_ITSELF: Final = ("up", "--background", "--idle-exit", str(IDLE_EXIT_S))
+"""How a client starts a daemon that nobody has asked for."""
 START_TIMEOUT_S: Final = 30.0
 OTHERS_START_S: Final = 1.0
 """In which another client has mostly started the daemon: until then nothing is said."""
@@ -199,8 +201,7 @@ def _start(path: Path) -> None:
     """Start a daemon in the background; it returns when the daemon answers. The daemon outlives us."""
     log_path = path.with_name(LOG_NAME)
     too_long = log_path.exists() and log_path.stat().st_size > _LOG_LIMIT
-    command = [sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(path)]
-    command += ["up", "--background", "--idle-exit", str(IDLE_EXIT_S)]
+    command = [sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(path), *BY_ITSELF]
     simulate = os.environ.get(SIMULATE_VARIABLE)
     if simulate:
         command += ["--simulate", simulate]
