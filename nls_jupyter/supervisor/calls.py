@@ -42,6 +42,11 @@ class Call:
         """Whether the cell still runs, and nobody waits for it any more."""
         return self.work is not None and not self.work.done()
 
+    @property
+    def unheard(self) -> bool:
+        """Whether the cell still runs after its first Ctrl-C, and no second one came."""
+        return self.left_alone and self._interrupts == 1
+
     def begin(self) -> None:
         """The running task waits for it from now on. Raises CancelledError after a Ctrl-C that came before."""
         if self._over:

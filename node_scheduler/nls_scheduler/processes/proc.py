@@ -33,6 +33,7 @@ MARK_VARIABLE: Final = "NLS_WORKLOAD_MARK"
 CONTEXT_VARIABLE: Final = "NLS_CONTEXT_MEMORY"
 """What a CUDA context takes on this node, about, in bytes: a part of each allowance."""
 GUARDIANS_PATIENCE_S: Final = 2.0
+STOPPED: Final = frozenset("Tt")
 _ZOMBIE: Final = b"Z"
 _ENDED: Final = frozenset({_ZOMBIE, b"X", b"x"})
 _ANCESTRY_LIMIT: Final = 256
@@ -76,6 +77,14 @@ def status_of(directory: Path) -> dict[str, list[str]]:
     """
     lines = (directory / "status").read_bytes().decode("ascii", "replace").split("\n")
     return {name: words.split() for name, _, words in (line.partition(":") for line in lines)}
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal or a debugger has stopped the process; one that has gone is not."""
+    try:
+        return status_of(Path(f"/proc/{pid}"))["State"][0] in STOPPED
+    except OSError:
+        return False
 
 
 def alive(process: ProcessId) -> bool:
