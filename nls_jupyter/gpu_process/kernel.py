@@ -21,7 +21,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 import warnings
 from pathlib import Path
@@ -51,6 +50,7 @@ from nls_jupyter.saved_state.kinds import text_of
 from nls_jupyter.saved_state.saver import Saver
 from nls_scheduler.drivers.simulated import SimulatedGpu
 from nls_scheduler.processes import guardian
+from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -145,6 +145,8 @@ class GpuProcessKernel(IPythonKernel):
         self._follower.install()
         self._freezable.install()
         seams.after_imports(self._tell).install()
+        # A reclaim asks again by its timers, whatever a cell has put in the place of `time.monotonic`.
+        self.control_thread.io_loop.asyncio_loop.time = monotonic_s
         super().start()  # type: ignore[no-untyped-call]
         for stream in (sys.stdout, sys.stderr):
             self._outputs.follow(stream)
@@ -241,7 +243,7 @@ class GpuProcessKernel(IPythonKernel):
         if threading.current_thread() is not threading.main_thread():
             return await self._do_execute(*args, **options)
         self._save_points = 0
-        self._state.budget.cell_began(time.monotonic())
+        self._state.budget.cell_began(monotonic_s())
         with self._reclaims.cell():
             try:
                 with self._ctrl_c.let_through():
@@ -266,7 +268,7 @@ class GpuProcessKernel(IPythonKernel):
         mine = threading.current_thread() is threading.main_thread() and os.getpid() == self._pid
         if not mine or not self._reclaims.running:
             return False
-        if not self._reclaims.told and not self._state.budget.allows(time.monotonic()):
+        if not self._reclaims.told and not self._state.budget.allows(monotonic_s()):
             return False
         parent = self.get_parent("shell")  # type: ignore[no-untyped-call]
         number = self._save_points + 1

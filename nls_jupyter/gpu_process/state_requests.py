@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-import time
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter import saved_state
@@ -16,6 +15,7 @@ from nls_jupyter.between.save_stops import SaveStops
 from nls_jupyter.between.state_socket import StateSocket
 from nls_jupyter.gpu_process import warm_imports
 from nls_jupyter.gpu_process.save_points import SavePointBudget
+from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -63,11 +63,11 @@ class StateRequests:
         """Once a save is told: nobody waits for this, unless for the next cell."""
         self._saver.look(
             saved_state.user_names(self._shell.user_ns, self._shell.user_ns_hidden),
-            stop=functools.partial(self._give_way, time.monotonic()),
+            stop=functools.partial(self._give_way, monotonic_s()),
         )
 
     def _give_way(self, began_s: float) -> None:
-        if time.monotonic() - began_s > _BUDGET_S and self._awaited():
+        if monotonic_s() - began_s > _BUDGET_S and self._awaited():
             raise saved_state.SaveStoppedError("a request waits")
 
     def save_aside(self, content: dict[str, Any]) -> dict[str, Any]:
@@ -100,12 +100,12 @@ class StateRequests:
     ) -> dict[str, Any]:
         """Save the user's names and send the file. Returns what the kernel has to know about it."""
         stop()
-        began_s = time.monotonic()
+        began_s = monotonic_s()
         names = saved_state.user_names(self._shell.user_ns, self._shell.user_ns_hidden)
         manifest = self._saver.save(names, cell=cell, budget_s=budget_s, stop=stop, after_cell=after_cell)
         number = next(self._save_numbers)
         self._state_socket.send(number, self._saver.descriptors(), announced=not save_point)
-        self.budget.saved(began_s, time.monotonic())
+        self.budget.saved(began_s, monotonic_s())
         return {
             "number": number,
             "manifest": manifest.to_json(),

@@ -44,6 +44,8 @@ _Todo = queue.SimpleQueue["Callable[[], object] | Message | None"]
 
 _log = logging.getLogger(__name__)
 _INTERRUPTS_BEFORE_HINT = 2
+# A cell that has not ended so long after its first Ctrl-C is told about.
+_HEARD_WITHIN_S = 5.0
 _WAITING_HINT = "; a %%local cell needs no GPU"
 # A thread that ended without a word is noticed after this.
 _LOOK_AFTER_S = 5.0
@@ -337,8 +339,15 @@ class CellRunner:
 
     def _interrupt(self, call: Call, todo: _Todo) -> None:
         """In the supervisor's thread."""
-        if self._supervisor.interrupt(call) == _INTERRUPTS_BEFORE_HINT:
+        times = self._supervisor.interrupt(call)
+        if times == 1:
+            asyncio.get_running_loop().call_later(_HEARD_WITHIN_S, self._tell_unheard, call, todo)
+        elif times == _INTERRUPTS_BEFORE_HINT:
             todo.put(lambda: _print("interrupted again; one more Ctrl-C leaves the cell alone in the GPU process."))
+
+    def _tell_unheard(self, call: Call, todo: _Todo) -> None:
+        if (why := self._supervisor.why_unheard(call)) is not None:
+            todo.put(lambda: _print(why))
 
     def _own_answer(self, message: Message) -> Message:
         content = message["content"]

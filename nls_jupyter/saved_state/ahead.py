@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from typing import TYPE_CHECKING
+
+from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from nls_jupyter.saved_state.window import Window
@@ -46,11 +47,11 @@ class Ahead:
         while self._done < self._end and not self._stopped.is_set():
             size_bytes = min(_STEP_BYTES, self._end - self._done)
             if not self._window.allocate_huge(self._done, size_bytes):
-                began = time.monotonic()
+                began = monotonic_s()
                 try:
                     os.posix_fallocate(self._fd, self._done, size_bytes)
                 except OSError:
                     return  # the save that needs it meets the same, and names what has no room
                 self._window.populate(self._done, size_bytes)
-                self._window.small_pages_took(time.monotonic() - began, size_bytes)
+                self._window.small_pages_took(monotonic_s() - began, size_bytes)
             self._done += size_bytes

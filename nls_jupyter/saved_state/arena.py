@@ -17,7 +17,6 @@ import resource
 import struct
 import sys
 import threading
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -26,6 +25,7 @@ import xxhash
 from nls_jupyter.saved_state.ahead import Ahead
 from nls_jupyter.saved_state.extents import MEMORY, PAGE_BYTES, SPILL, Extent, Holes, Place, aligned, joined, pages
 from nls_jupyter.saved_state.window import HUGE_BYTES, Window
+from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class Arena:
         self._tails[MEMORY].spare.sort(reverse=True)  # what lies side by side is taken one after another
         self._taken_bytes = 0
         self._largest_file_bytes = largest_file_bytes()
-        now = time.monotonic()
+        now = monotonic_s()
         if self._budget_bytes < _PLENTY_BYTES or now - self._asked_at > _ANSWER_HOLDS_S:
             self._budget_bytes = self._room.memory_bytes(os.fstat(self.descriptors()[MEMORY]).st_blocks * 512)
             self._asked_at = now
@@ -362,10 +362,10 @@ class Arena:
                 made = self._made(range(position, position + place.stretch_bytes), [other for other, _ in places])
             is_there = place.is_there or position in made
             if not is_there or not self._window.holds(position + size_bytes):
-                began = time.monotonic()
+                began = monotonic_s()
                 self._write(file, position, content[offset : offset + size_bytes])
                 if not is_there and size_bytes == CHUNK_BYTES:
-                    self._window.small_pages_took(time.monotonic() - began, size_bytes)
+                    self._window.small_pages_took(monotonic_s() - began, size_bytes)
                 continue
             self._window.touch(position, size_bytes)
             there.append((place.extent, offset))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from nls_jupyter.saved_state.reasons import reason_for
 from nls_jupyter.saved_state.regions import NoRoomForError
 from nls_jupyter.saved_state.store import Layout, Places, Scratch, Stored
 from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveEndsError, deadline
+from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -134,9 +134,9 @@ class OneSave:
         unchanged = {name for part in left for name in part.component.names}
         self._walked = {name: value for name, value in self._names.items() if name not in unchanged}
         began = other_threads.run_times_ns()
-        began_s = time.monotonic()
+        began_s = monotonic_s()
         graph = self._walk()
-        self.recurring_s = time.monotonic() - began_s
+        self.recurring_s = monotonic_s() - began_s
         self.memory_bytes = sum(memory.size_bytes for memory in graph.memories.values())
         self.on_devices = graph.names_on_devices()
         for library in self._rules.libraries:
@@ -202,11 +202,11 @@ class OneSave:
             except NoRoomError:
                 part = self._encode(component, graph)  # which names what does not fit
         else:
-            began_s = time.monotonic()
+            began_s = monotonic_s()
             try:
                 part = self._encode(component, graph)
             finally:
-                self.recurring_s += time.monotonic() - began_s if component.digest is None else 0.0
+                self.recurring_s += monotonic_s() - began_s if component.digest is None else 0.0
         self.parts.append(part)
         if component.digest is not None:
             self.by_digest[component.digest] = part

@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 import threading
-import time
 import weakref
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING
 
 from nls_jupyter.saved_state import arena, blobs, extents, parallel, window
+from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ class Watchdog:
         """Something was done; wait anew."""
         if not self._watching or self._patience_s is None:
             return
-        now = time.monotonic()
+        now = monotonic_s()
         if now - self._armed_at > self._patience_s / 20:  # this is called often, and the system's timer costs
             self._armed_at = self._looked_at = now
             signal.setitimer(signal.ITIMER_REAL, min(self._patience_s, _LOOK_S), _LOOK_S)
@@ -76,7 +76,7 @@ class Watchdog:
         if self._patience_s is None or threading.current_thread() is not threading.main_thread():
             yield
             return
-        began = time.monotonic()
+        began = monotonic_s()
         theirs = signal.setitimer(signal.ITIMER_REAL, 0)
         before = signal.signal(signal.SIGALRM, self._bark)
         self._watching, self._armed_at = True, _NEVER
@@ -88,7 +88,7 @@ class Watchdog:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
             if theirs[0]:
-                left_s = max(theirs[0] - (time.monotonic() - began), 1e-3)
+                left_s = max(theirs[0] - (monotonic_s() - began), 1e-3)
                 signal.setitimer(signal.ITIMER_REAL, left_s, theirs[1])
 
     @contextmanager
@@ -103,7 +103,7 @@ class Watchdog:
             self.progress()
 
     def _bark(self, _: int, frame: FrameType | None) -> None:
-        now = time.monotonic()
+        now = monotonic_s()
         # The alarm comes late by what C code did not let through.
         self._armed_at += max(0.0, now - self._looked_at - _LOOK_S)
         self._looked_at = now
@@ -138,10 +138,10 @@ def deadline(budget_s: float | None) -> Callable[[], None]:
     """What raises OverBudgetError once `budget_s` has passed since now; `None` for no bound."""
     if budget_s is None:
         return _nothing
-    until = time.monotonic() + budget_s
+    until = monotonic_s() + budget_s
 
     def check() -> None:
-        if time.monotonic() > until:
+        if monotonic_s() > until:
             raise OverBudgetError(f"the save would take longer than {budget_s:g} s")
 
     return check

@@ -15,9 +15,10 @@ import math
 import mmap
 import os
 import threading
-import time
 from pathlib import Path
 from typing import Final
+
+from nls_scheduler.units.clock import monotonic_s
 
 _SMALLEST_BYTES = 1 << 26
 _MAYMOVE, _FIXED = 1, 2
@@ -108,11 +109,11 @@ class _Patience:
         """So much more was spent than it was worth; less than nothing: patience grows, up to a bound."""
         was_left, self._left_s = self.is_left, min(self._left_s - seconds, _AT_MOST_S)
         if was_left and not self.is_left:
-            self._again_at, self._pause_s = time.monotonic() + self._pause_s, 2 * self._pause_s
+            self._again_at, self._pause_s = monotonic_s() + self._pause_s, 2 * self._pause_s
 
     def begin(self) -> None:
         """Some patience again, where the last try was some time ago; twice as long as the one before."""
-        if -math.inf < self._left_s <= 0 and time.monotonic() >= self._again_at:
+        if -math.inf < self._left_s <= 0 and monotonic_s() >= self._again_at:
             self._left_s = _AGAIN_S
 
 
@@ -202,7 +203,7 @@ class Window:
         """
         if self._address is None or not self.has_huge or not self.holds(position + size_bytes):
             return False
-        began = time.monotonic()
+        began = monotonic_s()
         try:
             for end in range(position + HUGE_BYTES, position + size_bytes + 1, HUGE_BYTES):
                 os.pwrite(self._fd, b"\0", end - 1)  # there has to be something of it
@@ -211,7 +212,7 @@ class Window:
         if _libc.madvise(self._address + position, size_bytes, _COLLAPSE):
             self._patience.lose(math.inf if ctypes.get_errno() in _HAS_NONE else _FAILURE_S)
             return False
-        self._patience.made(time.monotonic() - began, size_bytes // HUGE_BYTES)
+        self._patience.made(monotonic_s() - began, size_bytes // HUGE_BYTES)
         return True
 
     def small_pages_took(self, seconds: float, size_bytes: int) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -41,6 +42,11 @@ class Call:
         """Whether the cell still runs, and nobody waits for it any more."""
         return self.work is not None and not self.work.done()
 
+    @property
+    def unheard(self) -> bool:
+        """Whether the cell still runs after its first Ctrl-C, and no second one came."""
+        return self.left_alone and self._interrupts == 1
+
     def begin(self) -> None:
         """The running task waits for it from now on. Raises CancelledError after a Ctrl-C that came before."""
         if self._over:
@@ -54,7 +60,7 @@ class Call:
 
     def interrupt(self, keeper: Keeper) -> int:
         """See `Supervisor.interrupt`."""
-        now = time.monotonic()
+        now = monotonic_s()
         if self.work is None:
             if keeper.saves.active:
                 keeper.saves.stop()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from nls_jupyter.saved_state import WAITS
 from nls_jupyter.supervisor.kept_state import Deaths, Restored
 from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
+from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -62,10 +62,10 @@ class ComingBack:
 
     async def take_in(self, process: GpuProcess, saved: SavedState) -> Restored:
         """Beside what the process has, what an earlier kernel saved. Raises RequestFailed, GpuProcessDied, OSError."""
-        began = time.monotonic()
+        began = monotonic_s()
         with self._counting_deaths(process):
             report = await process.restore(saved.descriptors)
-        return self.told(saved, report, time.monotonic() - began)
+        return self.told(saved, report, monotonic_s() - began)
 
     def told(self, saved: SavedState | None, report: Message, seconds: float, gone: Sequence[str] = ()) -> Restored:
         """What there is to tell of a report, from now on the last one.
@@ -102,7 +102,7 @@ class ComingBack:
     def due(self) -> bool:
         """Whether what is not back is to be tried again now: at most a twentieth of the time goes there."""
         wanted = self._asked_for or any(why != WAITS for why in self.not_back.values())
-        return wanted and bool(self.not_back) and time.monotonic() >= self._try_again_at
+        return wanted and bool(self.not_back) and monotonic_s() >= self._try_again_at
 
     async def ask_again(self) -> None:
         """The user wants back what could not be restored, whatever it does to the process."""
@@ -110,13 +110,13 @@ class ComingBack:
 
     async def try_again(self, process: GpuProcess) -> Message:
         """Once more what is not back. Returns as `restore`. Raises RequestFailed, GpuProcessDied."""
-        began = time.monotonic()
+        began = monotonic_s()
         asked, self._asked_for = self._asked_for, False
         try:
             with self._counting_deaths(process):
                 report = await process.try_again(asked=asked)
         finally:
-            now = time.monotonic()
+            now = monotonic_s()
             self._try_again_at = now + _PAUSE_PER_TRY * (now - began)
         self._note(report)
         return report

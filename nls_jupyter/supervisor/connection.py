@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -15,7 +14,6 @@ PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4, "hb": 5}
 SIGNATURE_SCHEME = "hmac-sha256"
 _SOCKET_PREFIX = "s"
 _PATH_LIMIT_BYTES = 107
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +27,8 @@ class Connection:
     def create(cls, directory: Path) -> Connection:
         """Make the directory (mode 0700) and the connection file in it (mode 0600).
 
-        Where the sockets' paths would be too long for an address, or its disk is full, a temporary directory takes its
-        place.
+        Where the sockets' paths would be too long for an address, or nothing can be made there, a temporary directory
+        takes its place.
 
         Raises:
             OSError: neither can be made.
@@ -43,22 +41,21 @@ class Connection:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(0o700)
             return cls._in(directory.absolute())
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
-        return cls._in(_temporary_directory())
+        except OSError:
+            return cls._in(_temporary_directory())
 
     @classmethod
     def _in(cls, directory: Path) -> Connection:
-        """With the file in a directory of ours, of which nothing is left where there is no room."""
+        """With the file in a directory of ours, of which nothing is left where it cannot be written."""
         self = cls(directory, os.urandom(32).hex().encode())
         try:
             descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
                 json.dump(self._content(), file)
-        except OSError as error:
-            if error.errno in _FULL:
-                shutil.rmtree(directory, ignore_errors=True)
+        except FileExistsError:
+            raise  # somebody else's directory
+        except OSError:
+            shutil.rmtree(directory, ignore_errors=True)
             raise
         return self
 

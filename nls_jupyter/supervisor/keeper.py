@@ -11,7 +11,6 @@ import contextlib
 import functools
 import logging
 import os
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.lineage import Lineage
 from nls_jupyter.supervisor.pending import RequestFailed
 from nls_jupyter.supervisor.saving import Saves, Wanted
+from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -184,7 +184,7 @@ class Keeper:
             LaunchFailed, GpuProcessDied: it ended before.
             RequestFailed, OSError: the saved state could not be restored; it stands.
         """
-        began = time.monotonic()
+        began = monotonic_s()
         await process.ready()
         self._answers = True
         await self.follow_allowance(allowance_bytes)
@@ -198,7 +198,7 @@ class Keeper:
         self.usable = True
         self.saves.all_saved()
         self._following = asyncio.get_running_loop().create_task(self._follow_end(process))
-        return self.coming_back.told(saved, report, time.monotonic() - began, self.completed.take())
+        return self.coming_back.told(saved, report, monotonic_s() - began, self.completed.take())
 
     async def follow_allowance(self, allowance_bytes: int | None) -> None:
         """Tell the process how much it may hold, unless it knows. One that only starts is told when it answers."""
@@ -275,7 +275,7 @@ class Keeper:
         answered: Callable[[Message], None] | None,
         options: Mapping[str, Any],
     ) -> Message:
-        began = time.monotonic()
+        began = monotonic_s()
         try:
             asyncio.get_running_loop().call_soon(sent)  # another thread goes on with it: not while this one sends
             reply = await process.execute(code, **options)
@@ -300,7 +300,7 @@ class Keeper:
             raise EndedInCell(died.status, self.ordered_end, begun=begun) from None
         finally:
             self._cell = None
-            self.saves.cell_ran(time.monotonic() - began)
+            self.saves.cell_ran(monotonic_s() - began)
             await then()
 
     def _look_again(self) -> None:

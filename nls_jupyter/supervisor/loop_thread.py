@@ -6,11 +6,20 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nls_scheduler.units.clock import monotonic_s
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from concurrent.futures import Future
 
 _Value = TypeVar("_Value")
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """Its timers fire also where a cell has replaced `time.monotonic`."""
+
+    def time(self) -> float:
+        return monotonic_s()
 
 
 class LoopThread:
@@ -20,7 +29,7 @@ class LoopThread:
     """
 
     def __init__(self, name: str) -> None:
-        self.loop = asyncio.new_event_loop()
+        self.loop = _Loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.saved_state import WAITS
 from nls_jupyter.supervisor import completed
 from nls_scheduler.core.model.reasons import Reason
+from nls_scheduler.units.clock import wall_s
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class NoticeLog:
 
     def add(self, text: str, *, important: bool = False) -> None:
         """Remember `text`; an important one is shown by the next GPU cell."""
-        notice = Notice(time.time(), text, important)
+        notice = Notice(wall_s(), text, important)
         self.entries.append(notice)
         if important:
             self.unread.append(notice)
@@ -92,7 +93,7 @@ class Departure:
     Attributes:
         why: the reason as the user reads it.
         from_gpu: the Gpu it left, by its label.
-        began: when, by time.monotonic().
+        began: when, by monotonic_s().
         died: it was nobody's order.
         kind: which reason of the daemon's it is, if that is told.
     """
@@ -111,7 +112,7 @@ def returned(left: Departure | None, gpu: str, restored: Restored, now: float) -
         left: how it left before; `None` when it did not.
         gpu: where it is, by label.
         restored: what came back.
-        now: by time.monotonic().
+        now: by monotonic_s().
     """
     text = _returned(left, gpu, restored, now)
     lost = completed.gone(restored.gone, restored.cell)

@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import signal
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from nls_jupyter.supervisor.pending import RequestFailed
 from nls_jupyter.supervisor.standing import Standing
 from nls_jupyter.supervisor.tasks import Tasks
 from nls_scheduler.client.link import Report
+from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 from nls_scheduler.wire.protocol import CommandMessage, ErrorMessage, ViewMessage, beside_users
 
@@ -222,7 +222,7 @@ class Orders:
     async def _start(self, command: CommandMessage) -> None:
         if self.over:
             return
-        began = time.monotonic()
+        began = monotonic_s()
         if (why := no_room()) is not None:
             await self._not_started(command, why, began)
             return
@@ -251,7 +251,7 @@ class Orders:
     async def _not_started(self, command: CommandMessage, why: str, began: float) -> None:
         """Say so. The daemon has a few tries follow each other at once: what is wrong for a moment may pass."""
         self._log.add(f"The GPU process could not start: {why}", important=True)
-        await asyncio.sleep(began + _TRY_TAKES_S - time.monotonic())
+        await asyncio.sleep(began + _TRY_TAKES_S - monotonic_s())
         await self._tell("start_failed", command_id=command.command_id, reason=why)
 
     async def _leave_first(self) -> None:
@@ -348,14 +348,14 @@ class Orders:
         )
 
     def _depart(self, why: str, *, died: bool = False, kind: str = "") -> None:
-        self.departure = notices.Departure(why, self._gpus(), time.monotonic(), died, kind)
+        self.departure = notices.Departure(why, self._gpus(), monotonic_s(), died, kind)
 
     def _gpus(self) -> str:
         return " and ".join(self.view["gpus"]) or "the GPU"
 
     def _tell_of_return(self, restored: Restored) -> None:
         left, self.departure = self.departure, None
-        text = notices.returned(left, self._gpus(), restored, time.monotonic())
+        text = notices.returned(left, self._gpus(), restored, monotonic_s())
         worse = restored.missing or restored.not_back or restored.changed or restored.gone
         self._log.add(text, important=left is not None or bool(worse or restored.awaited))
 

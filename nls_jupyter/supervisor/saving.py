@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +20,7 @@ from nls_jupyter.saved_state import DONE
 from nls_jupyter.supervisor.defaults import WITHIN_S
 from nls_jupyter.supervisor.launch import GpuProcessDied
 from nls_jupyter.supervisor.pending import RequestFailed
+from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -86,7 +86,7 @@ class Saves:
         within_s: when a save is due that was put off so far; infinite for never.
     """
 
-    def __init__(self, save: _Save, save_aside: _SaveAside, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, save: _Save, save_aside: _SaveAside, clock: Callable[[], float] = monotonic_s) -> None:
         self._save = save
         self._save_aside = save_aside
         self._clock = clock

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from nls_jupyter.supervisor.freezer import Lost, NotDone, Stuck
 from nls_jupyter.supervisor.launch import GpuProcessDied
 from nls_jupyter.supervisor.pending import RequestFailed
+from nls_scheduler.units.clock import monotonic_s, wall_s
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -32,7 +32,7 @@ class Stands:
         process: whose it is.
         bytes: what of that is in host memory.
         at: since when, as the clock on the wall showed then; seconds since the epoch.
-        since: the same moment by time.monotonic(), which nobody sets.
+        since: the same moment by monotonic_s(), which nobody sets.
         for_whom: the name of who needs its GPU; `None`: that is not told.
         gpu: where it goes on, by label.
     """
@@ -47,7 +47,7 @@ class Stands:
     @property
     def seconds(self) -> float:
         """For how long it has stood by now."""
-        return time.monotonic() - self.since
+        return monotonic_s() - self.since
 
 
 class Tell(Protocol):
@@ -124,7 +124,7 @@ class Standing:
             return
         for_whom = None if command.cause is None else command.cause.name
         gpu = " and ".join(view["gpus"]) or "the GPU"
-        self._stands = Stands(process, frozen_bytes, time.time(), time.monotonic(), for_whom, gpu)
+        self._stands = Stands(process, frozen_bytes, wall_s(), monotonic_s(), for_whom, gpu)
         await self._tell("process_frozen", command_id=command.command_id, frozen_bytes=frozen_bytes)
         self._log.add(f"The running cell stands still: {command.reason}.")
         self._on_stands()
@@ -132,7 +132,7 @@ class Standing:
     async def _asked(self, process: GpuProcess, timeout_s: float) -> float:
         """What is left of the time when the process has said that nothing is known against it. Raises NotDone."""
         within_s = min(_SAYS_WITHIN_S, timeout_s / 2)
-        began = time.monotonic()
+        began = monotonic_s()
         try:
             refusal = await process.why_not_frozen(timeout_s=within_s)
         except TimeoutError:
@@ -141,7 +141,7 @@ class Standing:
             raise NotDone(f"the GPU process could not say what it uses of the GPU: {error}") from error
         if refusal is not None:
             raise NotDone(refusal)
-        return timeout_s - (time.monotonic() - began)
+        return timeout_s - (monotonic_s() - began)
 
     async def thaw(self, command: CommandMessage) -> None:
         """Answers with process_thawed or thaw_failed; not at all where the driver does not answer either."""

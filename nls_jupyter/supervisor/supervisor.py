@@ -23,6 +23,7 @@ from nls_jupyter.supervisor.place import Place
 from nls_jupyter.supervisor.standby import Standby
 from nls_jupyter.supervisor.tasks import Tasks
 from nls_jupyter.supervisor.waiting import Waiting
+from nls_scheduler.processes.proc import is_stopped
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -218,6 +219,18 @@ class Supervisor:
         behind it wait for it. Returns how many times the running cell was interrupted.
         """
         return call.interrupt(self.keeper)
+
+    def why_unheard(self, call: Call) -> str | None:
+        """Why the only Ctrl-C so far has not ended the cell, and what helps; `None`: it has, or it stands still."""
+        process, orders = self.keeper.process, self.place.orders
+        if process is None or not call.unheard or (orders is not None and orders.standing.stands is not None):
+            return None
+        if is_stopped(process.pid):
+            return (
+                f"the GPU process is stopped: `kill -CONT {process.pid}` has it go on, and a second Ctrl-C then "
+                "interrupts it. A third one leaves the cell alone."
+            )
+        return "the cell goes on: a second Ctrl-C interrupts it again, and a third leaves it alone in the GPU process."
 
     def answer_stdin(self, value: str) -> None:
         """The user's answer to the last input request."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from typing import TYPE_CHECKING
 
 from nls_jupyter.between.errors import GpuUnavailable
 from nls_jupyter.supervisor import notices
 from nls_jupyter.supervisor.launch import GpuProcessDied as ProcessDied
 from nls_jupyter.supervisor.pending import RequestFailed
+from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -153,7 +153,7 @@ class Waiting:
         if not cell.wait:
             await self._refuse_to_wait()
         await self.ask_for_gpu(cell)  # it may have gone, suspended by its user as well, since this cell was told of
-        deadline = math.inf if cell.wait_timeout_s is None else time.monotonic() + cell.wait_timeout_s
+        deadline = math.inf if cell.wait_timeout_s is None else monotonic_s() + cell.wait_timeout_s
 
         def done() -> bool:
             orders = self._place.orders
@@ -165,7 +165,7 @@ class Waiting:
                     "without them."
                 )
             # Who has the GPU already only waits for the process.
-            if time.monotonic() >= deadline and orders.view["phase"] != "starting":
+            if monotonic_s() >= deadline and orders.view["phase"] != "starting":
                 raise _not_in_time(cell, orders.view["reason"] if orders.connected else _NO_ANSWER)
             return False
 
@@ -186,13 +186,13 @@ class Waiting:
     async def _wait(
         self, cell: Cell, done: Callable[[], bool], line: Callable[[float], str | None], until: float = math.inf
     ) -> None:
-        """Until `done()`, with a live line below the cell; looks again at the time `until` (time.monotonic) as well."""
-        began, shown = time.monotonic(), False
+        """Until `done()`, with a live line below the cell; looks again at the time `until` (monotonic_s) as well."""
+        began, shown = monotonic_s(), False
         try:
             while not done():
-                left_s = until - time.monotonic()
+                left_s = until - monotonic_s()
                 await self._changes.until(done, min(_LIVE_LINE_S, left_s) if left_s > 0 else _LIVE_LINE_S)
-                waited_s = time.monotonic() - began
+                waited_s = monotonic_s() - began
                 text = line(waited_s) if waited_s >= _SHORT_WAIT_S and not done() else None
                 if text is not None:
                     cell.on_wait(text)

@@ -330,11 +330,27 @@ def test_ctrl_c_interrupts_the_cell_and_keeps_everything(book: Book) -> None:
     assert (book.pid(), gpu_pid(book)) == pids
 
 
+def test_a_ctrl_c_that_a_stopped_process_does_not_hear_says_how_it_goes_on(book: Book) -> None:
+    book.gpu("x = 1")
+    pid = gpu_pid(book)
+    cell = book.start(f"%%gpu\n{SLEEP}")
+    cell.until(lambda outputs: "up" in outputs.stdout)
+    os.kill(pid, signal.SIGSTOP)
+    book.interrupt()
+    cell.until(lambda outputs: f"the GPU process is stopped: `kill -CONT {pid}` has it go on" in outputs.stderr)
+    os.kill(pid, signal.SIGCONT)
+    book.interrupt()  # the first one may have reached another of its threads
+    assert cell.fail().ename == "KeyboardInterrupt"
+    assert book.gpu("x").result == "1"
+
+
 @LONG
 def test_a_cell_that_ignores_ctrl_c_can_be_left_and_ended(book: Book) -> None:
     book.fails("1 / 0")  # IPython imports what shows a traceback now: an interrupt in that import would break it
     cell = book.start(f"%%gpu\n{DEAF}")
     cell.until(lambda outputs: "up" in outputs.stdout)
+    book.interrupt()
+    cell.until(lambda outputs: "the cell goes on: a second Ctrl-C interrupts it again" in outputs.stderr)
     wait_until(lambda: book.interrupt() or cell.over)
     assert cell.fail().ename == "KeyboardInterrupt"
     assert "one more Ctrl-C leaves the cell alone" in cell.outputs.stderr
@@ -447,6 +463,14 @@ def test_suspend_takes_the_variables_off_the_gpu_and_the_next_cell_brings_them_b
     assert gone(pid)
     assert book.entry()["phase"] == "suspended"
     assert book.run("%%gpu\nfloat(kept.sum())").result == "10.0"
+
+
+def test_a_cell_waits_for_the_gpu_also_where_the_kernels_clock_has_been_frozen(book: Book) -> None:
+    book.gpu("kept = 5")
+    book.run("%gpu suspend")
+    book.run("import time; real, now = time.monotonic, time.monotonic(); time.monotonic = lambda: now")
+    assert book.gpu("kept").result == "5"
+    book.run("time.monotonic = real")
 
 
 def test_a_suspend_that_cannot_save_says_why_at_once_and_the_notebook_goes_on(book: Book) -> None:

@@ -138,6 +138,27 @@ def test_a_cell_that_is_told_to_give_the_gpu_back_raises_gpu_reclaimed(directory
     run(story())
 
 
+LOSES_THE_FIRST = """
+import nls_jupyter, time
+now, reclaims = time.monotonic(), get_ipython().kernel._reclaims
+def lost(reason, grace_s):
+    reclaims._asked, reclaims._came = nls_jupyter.GpuReclaimed(reason, grace_s), False
+    return True
+reclaims.ask, time.monotonic = lost, lambda: now
+"""
+
+
+def test_a_reclaim_whose_signal_is_lost_comes_again_also_where_a_cell_has_frozen_the_clock(directory: Path) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            cell = asyncio.create_task(nb.run(f"{LOSES_THE_FIRST}print('up', flush=True)\n{WAITS[0]}"))
+            await nb.shows(lambda: "up" in nb.text())
+            assert await nb.process.reclaim("bob needs GPU 0", 20.0)
+            assert (await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S))["ename"] == "GpuReclaimed"
+
+    run(story())
+
+
 @pytest.mark.parametrize(("wait", "ename"), [(WAITS[0], "KeyboardInterrupt"), (WAITS[2], "CancelledError")])
 def test_a_ctrl_c_afterwards_is_an_ordinary_one(directory: Path, wait: str, ename: str) -> None:
     async def story() -> None:

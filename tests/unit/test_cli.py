@@ -57,7 +57,9 @@ def test_without_a_command_it_says_which_there_are(arguments: list[str], capsys:
         assert f"    {command} " in said.err
 
 
-@pytest.mark.parametrize("command", ["up", "status", "run", "history", "suspend", "resume", "release", "doctor", "top"])
+@pytest.mark.parametrize(
+    "command", ["up", "down", "status", "run", "history", "suspend", "resume", "release", "doctor", "top"]
+)
 def test_every_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])

@@ -50,6 +50,36 @@ def test_a_runtime_folder_without_room_is_left_for_a_temporary_one(
     assert not (runtime / "gpu-1-0").exists()
 
 
+@pytest.mark.parametrize(
+    "planted",
+    [Path.touch, os.mkfifo, lambda path: path.symlink_to(path.name), lambda path: path.symlink_to("nowhere/at/all")],
+    ids=["a file", "a FIFO", "a link to itself", "a dangling link"],
+)
+def test_a_runtime_folder_that_is_none_is_left_for_a_temporary_one(
+    tmp_path: Path, elsewhere: Path, planted: Callable[[Path], None]
+) -> None:
+    planted(tmp_path / "nls")
+    assert Connection.create(tmp_path / "nls" / "gpu-1-0").directory.parent == elsewhere
+
+
+def test_a_place_that_cannot_be_written_to_is_left_for_a_temporary_one(
+    tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    runtime = tmp_path / "runtime"
+    monkeypatch.setattr(Path, "mkdir", read_only)
+    assert Connection.create(runtime / "gpu-1-0").directory.parent == elsewhere
+
+
+def test_a_place_that_is_somebody_elses_is_left_to_them(tmp_path: Path, elsewhere: Path) -> None:
+    """Their process has the same number where the folder is shared among machines."""
+    theirs = Connection.create(tmp_path / "gpu-1-0")
+    assert Connection.create(tmp_path / "gpu-1-0").directory.parent == elsewhere
+    assert json.loads(theirs.file.read_text("ascii"))["key"] == theirs.key.decode()
+
+
 def test_where_there_is_no_room_at_all_nothing_is_left_behind(
     tmp_path: Path, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

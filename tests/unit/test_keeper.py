@@ -12,8 +12,8 @@ import pytest
 
 from nls_jupyter.saved_state import WAITS, Manifest
 from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName
+from nls_jupyter.supervisor import coming_back, saving
 from nls_jupyter.supervisor import keeper as module
-from nls_jupyter.supervisor import saving
 from nls_jupyter.supervisor.keeper import EndedInCell, Keeper
 from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.pending import RequestFailed
@@ -1020,7 +1020,7 @@ def test_what_could_not_be_restored_is_tried_again_for_at_most_a_twentieth_of_th
         back = await it.keeper.bring_back(await it.keeper.launch({}), None)
         assert (back.not_back, [m["name"] for m in back.missing]) == ([lost], ["gen"])
         assert it.keeper.coming_back.not_back == {"x": "no module"}
-        monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+        monkeypatch.setattr(coming_back, "monotonic_s", lambda: now[0])
         assert it.keeper.coming_back.due
         await it.keeper.coming_back.try_again(it.keeper.there)
         now[0] += 59.0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -60,6 +61,13 @@ def test_stopping_ends_what_is_left_and_is_idempotent() -> None:
     thread.stop()
     thread.stop()
     assert future.cancelled()
+
+
+def test_a_timer_fires_also_where_a_cell_has_frozen_the_clock(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    assert thread.submit(asyncio.sleep(0.01, "awake")).result(5) == "awake"
 
 
 def test_an_announced_change_is_seen_at_once() -> None:

@@ -202,7 +202,7 @@ def test_whatever_the_system_makes_no_place_is_given_twice_and_none_is_lost(monk
 
 def test_a_system_that_takes_long_is_left_alone_for_longer_and_longer(monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr(window.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(window, "monotonic_s", lambda: now[0])
     monkeypatch.setattr(window, "_has_huge_pages", lambda: True)
     patience = window._Patience()
     assert patience.is_left

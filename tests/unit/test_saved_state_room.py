@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from nls_jupyter import saved_state
-from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, graph, one_save, window
+from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, graph, one_save, watchdog, window
 from nls_jupyter.saved_state.parallel import SWITCH
 from nls_jupyter.saved_state.room import container_room, memory_left_bytes, own_bytes
 from saved_state_roundtrip import restore
@@ -416,7 +416,8 @@ class TestCost:
                 now_s += 3.0
                 return Costly, ()
 
-        monkeypatch.setattr(one_save.time, "monotonic", lambda: now_s)
+        for module in (one_save, watchdog):
+            monkeypatch.setattr(module, "monotonic_s", lambda: now_s)
         names = {"costly": Costly()}
         with contextlib.closing(Saver(patience_s=None)) as saver:
             saver.save(names, cell="1")

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import types
 
 import numpy as np
 import pytest
@@ -233,7 +232,7 @@ def test_code_of_an_object_that_does_not_end_is_stopped_too():
 def clock(monkeypatch):
     """The watchdog's time stands still but for what is added to it."""
     now = [1000.0]
-    monkeypatch.setattr(watchdog, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(watchdog, "monotonic_s", lambda: now[0])
     return now
 
 

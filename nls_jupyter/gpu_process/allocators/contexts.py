@@ -7,10 +7,10 @@ who fills what is allowed would be above its limit by that.
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
 from nls_scheduler.processes.proc import CONTEXT_VARIABLE
+from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ class Contexts:
     def __init__(
         self,
         shown: Callable[[str], int | None] = _shown_by_the_driver,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = monotonic_s,
     ) -> None:
         """`shown` gives what the driver shows of this process on the Gpu of a UUID; `clock` counts seconds."""
         self._shown = shown

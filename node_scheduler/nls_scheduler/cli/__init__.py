@@ -18,6 +18,7 @@ from nls_scheduler import __version__
 from nls_scheduler.cli import (
     demo,
     doctor,
+    down,
     exit_codes,
     explain,
     gpu,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 # A new sub-command is one module more here.
 SUBCOMMANDS = (
     up,
+    down,
     status,
     top,
     run,
@@ -66,6 +68,7 @@ SUBCOMMANDS = (
 
 _EPILOG = """examples:
   nls up --simulate 2x16GiB          a daemon with two simulated GPUs
+  nls down                           end the daemon; GPU processes go on without it
   nls status                         who has which GPU, who waits, and why
   nls top                            the same live, with keys (pip install 'nls-jupyter[top]')
   nls run -- python train.py         run a command on a GPU of its own, as soon as there is one

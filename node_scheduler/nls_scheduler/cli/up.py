@@ -41,8 +41,9 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser = subparsers.add_parser(
         "up",
         help="run the daemon that shares the GPUs",
-        description="Runs the daemon in the foreground until Ctrl-C. GPU processes go on without it. "
-        "SIGHUP makes it read its configuration again.",
+        description="Runs the daemon in the foreground until Ctrl-C or `nls down`. GPU processes go on without it. "
+        "SIGHUP makes it read its configuration again. A daemon that a client has started by itself makes room for it, "
+        "unless somebody uses that.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[common],
@@ -171,6 +172,7 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         return SimulatedDriver(directory, simulation, context_memory_bytes, selection, for_everybody=everybodys)
 
     try:
+        _take_the_place_of_an_unasked_one(path)
         server.serve(path, make_driver, settings, state_dir / JOURNAL_NAME, options.idle_exit, answers, reload, cluster)
     except (AlreadyRunning, JournalError) as error:
         tell(str(error))
@@ -183,6 +185,25 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         tell(f"The daemon cannot serve {path}: {why(error).removesuffix('.')}.{helps}")
         return exit_codes.NO_DAEMON
     return 0
+
+
+def _take_the_place_of_an_unasked_one(path: Path) -> None:
+    """End a daemon at `path` that a client has started by itself, if it looks after nobody; any other one stays."""
+    from nls_scheduler.cli.asking import ask
+    from nls_scheduler.cli.down import Stays, end_daemon
+    from nls_scheduler.processes.proc import words_of
+    from nls_scheduler.wire import locate
+    from nls_scheduler.wire.errors import DaemonUnreachable
+    from nls_scheduler.wire.holder import holder_of
+
+    holder = holder_of(path)
+    unasked = b"\0".join(word.encode() for word in locate.BY_ITSELF)
+    if holder is None or holder.stopped or unasked not in b"\0".join(words_of(holder.pid)):
+        return
+    with suppress(DaemonUnreachable, Stays):
+        if not ask(path, lambda client: client.status())["workloads"]:
+            end_daemon(path)
+            tell(f"a client had started the daemon at {path} by itself, and nobody uses it: this one takes its place")
 
 
 def _config_path() -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -16,6 +15,7 @@ from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
 
 from nls_scheduler.client.answers import refusal_in
 from nls_scheduler.client.link import Report, SupervisorLink
+from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 from nls_scheduler.wire.holder import holder_of
@@ -75,14 +75,14 @@ class DaemonClient:
         It belongs to the calling process: when that ends, the workload ends. Where the daemon says when to try again,
         it is tried again then, for SUBMIT_PATIENCE_S.
         """
-        until = time.monotonic() + SUBMIT_PATIENCE_S
+        until = monotonic_s() + SUBMIT_PATIENCE_S
         while True:
             try:
                 answer = await self._answer("POST", "/v1/workloads", fields)
                 break
             except Problem as refusal:
                 wait_s = refusal.retry_after_s
-                if wait_s is None or time.monotonic() + wait_s > until:
+                if wait_s is None or monotonic_s() + wait_s > until:
                     raise
             await asyncio.sleep(wait_s * random.uniform(1.0, 1.5))  # noqa: S311 - spreads who waits, no secret
         view: dict[str, Any] = json.loads(answer.body)

@@ -33,6 +33,7 @@ MARK_VARIABLE: Final = "NLS_WORKLOAD_MARK"
 CONTEXT_VARIABLE: Final = "NLS_CONTEXT_MEMORY"
 """What a CUDA context takes on this node, about, in bytes: a part of each allowance."""
 GUARDIANS_PATIENCE_S: Final = 2.0
+STOPPED: Final = frozenset("Tt")
 _ZOMBIE: Final = b"Z"
 _ENDED: Final = frozenset({_ZOMBIE, b"X", b"x"})
 _ANCESTRY_LIMIT: Final = 256
@@ -78,6 +79,14 @@ def status_of(directory: Path) -> dict[str, list[str]]:
     return {name: words.split() for name, _, words in (line.partition(":") for line in lines)}
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether a signal or a debugger has stopped the process; one that has gone is not."""
+    try:
+        return status_of(Path(f"/proc/{pid}"))["State"][0] in STOPPED
+    except OSError:
+        return False
+
+
 def alive(process: ProcessId) -> bool:
     """Whether exactly this process still lives."""
     record = look_up(process.pid)
@@ -113,8 +122,12 @@ def descendants_of(process: ProcessId) -> list[int]:
 
 def command_line(workload: WorkloadId, pid: int) -> str | None:
     """What the process runs, if it names `workload`: the number may be that of another namespace."""
-    words = _read(pid, "cmdline").split(b"\0")
-    return b" ".join(words).decode("utf-8", "replace").strip() if workload_of(pid) == workload else None
+    return b" ".join(words_of(pid)).decode("utf-8", "replace").strip() if workload_of(pid) == workload else None
+
+
+def words_of(pid: int) -> list[bytes]:
+    """What the process was started with; nothing where it has gone, or may not be read."""
+    return _read(pid, "cmdline").split(b"\0")
 
 
 def _environment(pid: int) -> bytes:

@@ -1,4 +1,7 @@
-"""The daemon's clocks: one for decisions, which stands while the machine sleeps, and the wall clock for people."""
+"""The daemon's clocks: one for decisions, which stands while the machine sleeps, and the wall clock for people.
+
+And those of what runs beside a notebook's cells, which may replace `time.monotonic` and `time.time` as tests do.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,16 @@ _A_NAP_S: Final = 1.0
 def boottime_s() -> float:
     """Seconds since boot, time asleep included (CLOCK_BOOTTIME): how old something is, never a deadline."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def monotonic_s() -> float:
+    """`time.monotonic()`, whatever a cell has put in its place."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+def wall_s() -> float:
+    """`time.time()`, whatever a cell has put in its place."""
+    return time.clock_gettime(time.CLOCK_REALTIME)
 
 
 class Clock:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from nls_scheduler.processes.proc import status_of
-
-_STOPPED: Final = frozenset("Tt")
+from nls_scheduler.processes.proc import STOPPED, status_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,5 +56,5 @@ def locked_by(lock: Path) -> Holder | None:
                 continue
             # The real user: whoever runs `su` is not root yet.
             if int(process["Uid"][0]) in (about.st_uid, 0):
-                return Holder(int(words[4]), process["State"][0] in _STOPPED)
+                return Holder(int(words[4]), process["State"][0] in STOPPED)
     return None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
+from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire import trust
 from nls_scheduler.wire.errors import DaemonUnreachable
 from nls_scheduler.wire.holder import holder_of, locked_by
@@ -21,6 +22,8 @@ SIMULATE_VARIABLE: Final = "NLS_SIMULATE"
 SYSTEM_SOCKET: Final = trust.SYSTEM_SOCKET
 PATH_LIMIT: Final = 107
 IDLE_EXIT_S: Final = 600
+BY_ITSELF: Final = ("up", "--background", "--idle-exit", str(IDLE_EXIT_S))
+"""How a client starts a daemon that nobody has asked for."""
 START_TIMEOUT_S: Final = 30.0
 OTHERS_START_S: Final = 1.0
 """In which another client has mostly started the daemon: until then nothing is said."""
@@ -119,10 +122,10 @@ def find_or_start(named: Path | None = None) -> Path:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.with_name("start.lock").open("w") as lock:
-            patience_ends = time.monotonic() + OTHERS_START_S
+            patience_ends = monotonic_s() + OTHERS_START_S
             while not (ours := _taken(lock)) and not answers(path):
                 # Who holds it may be stopped, and this thread cannot be interrupted.
-                if time.monotonic() >= patience_ends:
+                if monotonic_s() >= patience_ends:
                     raise _being_started(path, Path(lock.name))
                 time.sleep(_LOOK_AGAIN_S)
             if ours and not answers(path):
@@ -198,8 +201,7 @@ def _start(path: Path) -> None:
     """Start a daemon in the background; it returns when the daemon answers. The daemon outlives us."""
     log_path = path.with_name(LOG_NAME)
     too_long = log_path.exists() and log_path.stat().st_size > _LOG_LIMIT
-    command = [sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(path)]
-    command += ["up", "--background", "--idle-exit", str(IDLE_EXIT_S)]
+    command = [sys.executable, "-P", "-m", "nls_scheduler", "--socket", str(path), *BY_ITSELF]
     simulate = os.environ.get(SIMULATE_VARIABLE)
     if simulate:
         command += ["--simulate", simulate]

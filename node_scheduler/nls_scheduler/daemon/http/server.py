@@ -66,7 +66,7 @@ def serve(
     # Everybody must reach the system daemon's socket; nobody but its user another's.
     listening = Listening(path, everybody=path == SYSTEM_SOCKET or cluster is not None)
     listening.make_directory()
-    kept = f"Another daemon keeps its journal in {journal_path.parent}: stop it first, or use --state-dir."
+    kept = f"Another daemon keeps its journal in {journal_path.parent}: end it with `nls down`, or use --state-dir."
     with ExitStack() as held:
         owned = [held.enter_context(Ownership(lock_of(path), lambda: _served(path)))]
         with suppress(OSError):  # where no lock can be made no journal can: that one tells, and goes on in memory
@@ -84,7 +84,7 @@ def _served(path: Path) -> str:
     holder = holder_of(path)
     if holder is not None and (holder.stopped or not path.exists()):
         return f"A daemon already serves {path}: {holder}."
-    return f"A daemon already serves {path}: `nls status` shows it; stop it first, or use --socket."
+    return f"A daemon already serves {path}: `nls status` shows it; end it with `nls down`, or use --socket."
 
 
 async def _serve(
