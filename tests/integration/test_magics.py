@@ -126,7 +126,8 @@ class TestCellsThatLeaveTheNotebookAsItWas:
         assert data["text/plain"].startswith("Simulated GPUs. ")
 
     def test_inside_the_gpu_process_the_magics_are_plain(self, used: Book) -> None:
-        assert used.gpu("%%gpu --no-wait\nx = 5\nx").result == "5"
+        assert used.gpu("%%gpu\nx = 5\nx").result == "5"
+        assert "must be the first line of its cell" in used.fails("%%gpu\n%%gpu --no-wait\nx").evalue
         assert used.gpu("%%time\n%%gpu\nx").result == "5"
         assert used.gpu("%gpu auto").stdout == "Auto mode is off.\n"
         assert "would wait for the end of the cell" in used.fails("%%gpu\n%gpu suspend").evalue
