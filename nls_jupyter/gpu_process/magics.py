@@ -38,7 +38,11 @@ class InnerGpuMagics(Magics):
     def gpu(self, line: str, cell: str | None = None) -> CellResult | None:
         """%%gpu is a plain cell here; a %gpu line is carried out by the notebook's kernel."""
         if cell is None:
-            return _shown(self.shell.kernel.ask_notebook(line))  # type: ignore[attr-defined]
+            try:
+                return _shown(self.shell.kernel.ask_notebook(line))  # type: ignore[attr-defined]
+            except KeyboardInterrupt as interrupt:
+                errors.show_as_sentence(interrupt)
+                raise
         if line.strip():
             raise GpuUsageError(
                 "%%gpu with options must be the first line of its cell: this one runs in the GPU process already."

@@ -211,10 +211,8 @@ class GpuMagics(Magics):
         SIZE is a fraction of a GPU (0.5) or bytes (8GiB, 500M).
         In auto mode, a cell that begins with %%local runs in the notebook's kernel.
         """
-        if cell is None:
-            return self._commands.line(line)
         try:
-            return self._commands.cell(line, cell)
+            return self._commands.line(line) if cell is None else self._commands.cell(line, cell)
         except KeyboardInterrupt as interrupt:
             show_as_sentence(interrupt)
             raise
