@@ -110,6 +110,38 @@ def test_what_is_configured_before_the_first_use_holds_in_it_and_what_is_set_lat
         assert kernel.run(SAVED_WITHIN).result == "7.0"
 
 
+CONFIGURED = """
+c = get_config()
+c.GpuMagics.request = 0.25
+c.GpuMagics.limit = 1
+c.GpuMagics.standby_memory = 0
+c.GpuMagics.retry = "yes"
+c.GpuMagics.save_within = -1
+"""
+
+
+def test_sizes_can_be_numbers_and_what_cannot_be_is_said_and_costs_nothing_else(
+    two_gpus: DaemonProcess, tmp_path: Path
+) -> None:
+    profile = tmp_path / "ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / "ipython_kernel_config.py").write_text(CONFIGURED)
+    with AutoKernel(tmp_path, two_gpus, "python3") as kernel:
+        told = kernel.run("%%gpu\n1").text("stderr").splitlines()
+        entry = kernel.entry(phase="running")
+        assert (entry["request_bytes"], entry["limit_bytes"]) == (64 << 20, 256 << 20)
+        assert [line.partition(" is left as it was: ")[0] for line in told] == [
+            "GPU: c.GpuMagics.retry",
+            "GPU: c.GpuMagics.save_within",
+        ]
+        assert "expected a boolean" in told[0]
+        settings = kernel.run(
+            "m = get_ipython().magics_manager.registry['GpuMagics']\nm.standby_memory, m.retry"
+        ).result
+        assert settings == "('0', False)"
+        assert "expected a size such as 0.5 or '8GiB'" in kernel.run("m.request = []").reply["evalue"]
+
+
 def test_auto_mode_can_be_configured_and_switched_before_anything_else(two_gpus: DaemonProcess, tmp_path: Path) -> None:
     where = "import sys; 'nls_jupyter.gpu_process.kernel' in sys.modules"
     with AutoKernel(tmp_path, two_gpus, "python3", arguments=["--GpuMagics.auto=True"]) as kernel:
