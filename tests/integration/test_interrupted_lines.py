@@ -1,4 +1,4 @@
-"""Ctrl-C while a `%gpu` line works: a sentence of what comes of it, and nothing of our own code."""
+"""Ctrl-C while a `%gpu` line works, or a cell waits: a sentence of what comes of it, and nothing of our own code."""
 
 from __future__ import annotations
 
@@ -101,3 +101,17 @@ def test_a_line_inside_a_gpu_cell_shows_nothing_of_ours_either(bench: Bench, boo
     finally:
         daemon.send_signal(signal.SIGCONT)
     assert "nls_jupyter" not in "".join(cell.fail().outputs.document[-1]["traceback"])
+
+
+def test_a_cell_that_never_had_a_gpu_says_that_it_did_not_begin_and_for_what_it_waited(
+    bench: Bench, book: Book
+) -> None:
+    book.gpu("1")
+    book.run("%gpu request 1.0 --limit 1.0")
+    book.run("%gpu keep 1h")
+    other = bench.open()
+    cell = other.start("%%gpu\n1")
+    cell.until(lambda outputs: any("waiting for a GPU" in line for line in outputs.displays))
+    other.interrupt()
+    assert cell.fail().evalue.startswith("the cell was interrupted before it began (waiting for a GPU: 1st in queue, ")
+    other.close()
