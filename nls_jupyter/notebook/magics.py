@@ -136,7 +136,12 @@ class GpuMagics(Magics):
             raise GpuUnavailable("%gpu works in Jupyter kernels; this is a plain IPython. `nls run` serves commands.")
         with self._first_use:
             if self._gpu is None:
-                self._gpu = self._made_gpu(kernel)
+                from nls_scheduler.wire.errors import out_of_files
+
+                try:
+                    self._gpu = self._made_gpu(kernel)
+                except OSError as error:
+                    raise GpuUnavailable(str(out_of_files(error) or error)) from None
                 self._save_in_time()
                 self._auto_mode.answer_questions()
         if not self._gpu.belongs_here:
