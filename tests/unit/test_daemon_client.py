@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from tornado.ioloop import IOLoop
 
 from nls_scheduler.client import daemon_client
 from nls_scheduler.client.daemon_client import DaemonClient
@@ -70,6 +71,7 @@ def test_who_holds_the_socket_and_is_silent_is_no_daemon_that_has_to_be_started(
 
 def test_who_can_open_no_more_files_is_told_that_and_waits_for_nobody(tmp_path: Path) -> None:
     async def ask(client: DaemonClient, _: asyncio.Event) -> None:
+        IOLoop.current()  # imports what it needs
         with (
             no_more_files(),
             pytest.raises(DaemonUnreachable, match=r"can open no more files: .* \(ulimit -n\)") as told,
