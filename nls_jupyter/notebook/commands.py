@@ -260,7 +260,8 @@ class Commands:
                 magics.auto = False
                 gpu.call(gpu.supervisor.settle())
                 saved = gpu.supervisor.keeper.saved
-                names = len(saved.manifest.variables) + len(saved.manifest.missing) if saved else 0
+                manifest = saved.manifest if saved else None
+                names = len((*manifest.variables, *manifest.missing, *manifest.recomputed)) if manifest else 0
                 stay = _stay(names, "GPU process; %%gpu")
                 print(f"From the next cell on, cells run in the notebook's kernel.{stay}")  # noqa: T201
             case ["on" | "off"] | []:

@@ -525,6 +525,7 @@ def test_a_name_with_a_recipe_is_computed_again_when_the_process_comes_back(book
     told = book.run("%gpu recompute gen: (i * i for i in range(n))").stdout
     assert told.splitlines()[1] == "  gen: (i * i for i in range(n))"
     assert "gen" not in book.run("%gpu save").stdout
+    assert "recomputed: (i * i for i in range(n))" in book.run("%gpu vars").stdout
     book.run("%gpu suspend")
     assert book.gpu("list(gen)").result == "[0, 1, 4]"
     assert "gen" not in book.run("%gpu recompute gen:").stdout
