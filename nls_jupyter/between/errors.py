@@ -14,10 +14,11 @@ class GpuError(Exception):
 def show_as_sentence(error: KeyboardInterrupt) -> None:
     """Have IPython show an interrupt of our own waiting without our frames, which would tell the user nothing.
 
-    One that came from the GPU process brings the traceback of the user's code, which stays.
+    It says what the interrupt says, if that is anything. One that came from the GPU process brings the traceback of the
+    user's code, which stays.
     """
     if not hasattr(error, "_render_traceback_"):
-        sentence = "\x1b[0;31mKeyboardInterrupt\x1b[0m: the cell was interrupted"
+        sentence = f"\x1b[0;31m{type(error).__name__}\x1b[0m: {str(error) or 'the cell was interrupted'}"
         error._render_traceback_ = lambda: [sentence]  # type: ignore[attr-defined]  # IPython looks for it
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-_CELL_MAGIC = re.compile(r"\s*%%gpu\b")
+_CELL_MAGIC = re.compile(r"\s*%%gpu\s*$")
 
 
 def install(shell: InteractiveShell) -> None:
@@ -38,7 +38,15 @@ class InnerGpuMagics(Magics):
     def gpu(self, line: str, cell: str | None = None) -> CellResult | None:
         """%%gpu is a plain cell here; a %gpu line is carried out by the notebook's kernel."""
         if cell is None:
-            return _shown(self.shell.kernel.ask_notebook(line))  # type: ignore[attr-defined]
+            try:
+                return _shown(self.shell.kernel.ask_notebook(line))  # type: ignore[attr-defined]
+            except KeyboardInterrupt as interrupt:
+                errors.show_as_sentence(interrupt)
+                raise
+        if line.strip():
+            raise GpuUsageError(
+                "%%gpu with options must be the first line of its cell: this one runs in the GPU process already."
+            )
         # Only below another cell magic; a first line is taken away before.
         self.shell.run_cell(cell).raise_error()  # type: ignore[no-untyped-call]
         return None
@@ -59,7 +67,7 @@ def _shown(answer: dict[str, Any]) -> CellResult | None:
 
 
 def _without_cell_magic(lines: list[str]) -> list[str]:
-    """A cell that begins with %%gpu is a plain one, or one of the magic that comes next."""
+    """A cell that begins with %%gpu alone is a plain one, or one of the magic that comes next."""
     while lines and _CELL_MAGIC.match(lines[0]):
         lines = lines[1:]
     return lines

@@ -14,7 +14,7 @@ import traceback
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between import numbering
-from nls_jupyter.between.errors import GpuError, GpuUnavailable
+from nls_jupyter.between.errors import GpuError, GpuUnavailable, show_as_sentence
 from nls_jupyter.between.seams import ALLOW_STDIN, EXECUTE_SLEEP
 from nls_jupyter.notebook.auto_cells import asks_in_kernel, is_gpu_cell, stays_in_kernel
 from nls_jupyter.notebook.cells import Ask
@@ -122,7 +122,8 @@ class AutoMode:
         except GpuError as error:
             return self._failed(error, error._render_traceback_(), options)
         except KeyboardInterrupt as error:
-            return self._failed(error, ["\x1b[0;31mKeyboardInterrupt\x1b[0m: the cell was interrupted"], options)
+            show_as_sentence(error)
+            return self._failed(error, error._render_traceback_(), options)  # type: ignore[attr-defined]
         except Exception as error:  # noqa: BLE001 - without a reply the frontend would wait for ever
             _log.exception("A cell could not be handed to the GPU process.")
             return self._failed(error, traceback.format_exception(error), options)

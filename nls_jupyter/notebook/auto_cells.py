@@ -6,6 +6,7 @@ import re
 
 _LOCAL = re.compile(r"\s*%%local\b")
 _GPU_CELL = re.compile(r"\s*%%gpu\b")
+_SAYS_MORE = re.compile(r"\s*%%gpu\b[^\S\n]*\S")
 _GPU_LINE = re.compile(r"\s*(\?{1,2}\s*)?%(gpu|config\s+GpuMagics)\b")
 _NOTHING = re.compile(r"\s*(#.*)?$")
 
@@ -13,9 +14,10 @@ _NOTHING = re.compile(r"\s*(#.*)?$")
 def stays_in_kernel(code: str) -> bool:
     """Whether auto mode leaves this cell to the notebook's kernel: a `%%local` cell, no code, or only lines of ours.
 
-    Those are `%gpu` and `%config GpuMagics`.
+    Those are `%gpu` and `%config GpuMagics`. A `%%gpu` line with options, or with a question, is the kernel's too, and
+    has the cell below it run in the GPU process.
     """
-    if _LOCAL.match(code):
+    if _LOCAL.match(code) or _SAYS_MORE.match(code):
         return True
     return all(_NOTHING.match(line) or _GPU_LINE.match(line) for line in code.splitlines())
 

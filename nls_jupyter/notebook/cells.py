@@ -90,10 +90,12 @@ class LiveLine:
 
     Attributes:
         showed: there was a line, or anything else from this side.
+        last: the text of the line that was shown last, without the hint.
     """
 
     def __init__(self, *, alone: bool, hint: str = "") -> None:
         self.showed = False
+        self.last: str | None = None
         self._alone = alone
         self._hint = hint
         self._handle: DisplayHandle | None = None
@@ -104,6 +106,7 @@ class LiveLine:
         if text is None:
             self._take_away()
             return
+        self.last = text
         text += self._hint
         if not isinstance(sys.stdout, OutStream):
             return  # the cell's outputs are captured: nobody would see a line, and it would stay in there
@@ -288,13 +291,13 @@ class CellRunner:
                 call=call,
             )
             try:
-                reply = self._until_over(run(cell), call, todo)
+                reply = self._until_over(run(cell), call, todo, line)
             except BaseException:
                 self._relay.abandon(msg_id)
                 raise
         return msg_id, reply
 
-    def _until_over(self, run: Coroutine[Any, Any, Message], call: Call, todo: _Todo) -> Message:
+    def _until_over(self, run: Coroutine[Any, Any, Message], call: Call, todo: _Todo, line: LiveLine) -> Message:
         future = self._thread.submit(run)
         future.add_done_callback(lambda _: todo.put(None))
         reply, failure = self._work_off(todo, future, call)
@@ -305,7 +308,9 @@ class CellRunner:
         except CancelledError:
             if call.left_alone:
                 _print("the cell goes on in the GPU process, which does not react; %gpu restart ends it.")
-            raise KeyboardInterrupt from None
+                raise KeyboardInterrupt from None
+            waited_for = "" if line.last is None else f" ({line.last})"
+            raise KeyboardInterrupt(f"the cell was interrupted before it began{waited_for}") from None
         if failure is not None:
             raise failure
         return reply

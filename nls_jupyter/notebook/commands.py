@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from nls_jupyter.between import numbering
 from nls_jupyter.between.errors import GpuUnavailable, GpuUsageError
@@ -13,13 +13,15 @@ from nls_jupyter.supervisor.notices import clock_time, count
 from nls_scheduler.units.texts import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from IPython.core.interactiveshell import InteractiveShell
 
     from nls_jupyter.between.cell_result import CellResult
     from nls_jupyter.notebook.notebook_gpu import NotebookGpu
     from nls_jupyter.notebook.status_view import GpuStatus
+
+_Value = TypeVar("_Value")
 
 
 class Magics(Protocol):
@@ -136,6 +138,13 @@ class Commands:
             raise GpuUsageError(f"there is no %gpu {printable(name)}: {options.advice(name, list(commands))}")
         return commands[name](rest)
 
+    def _left(self, work: Coroutine[Any, Any, _Value], what_of_it: str) -> _Value:
+        """Do `work`, which Ctrl-C may leave alone rather than end: its user reads `what_of_it`."""
+        try:
+            return self._gpu.call(work)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"nobody waits any more: {what_of_it}") from None
+
     def _status(self, words: list[str]) -> GpuStatus:
         options.no_more("status", words)
         return self._gpu.status()
@@ -144,24 +153,25 @@ class Commands:
         wanted = options.of_request(words)
         gpu = self._gpu
         gpu.call(gpu.supervisor.keeper.coming_back.ask_again())
-        gpu.call(gpu.supervisor.place.request(wanted))
+        self._left(
+            gpu.supervisor.place.request(wanted), "what was asked for may be granted all the same; %gpu shows it"
+        )
         return gpu.status()
 
     def _release(self, words: list[str]) -> None:
         options.no_more("release", words)
         gpu = self._gpu
-        if not gpu.call(gpu.supervisor.place.release()):
+        told = "%gpu log says whether the GPU was released before that"
+        if not self._left(gpu.supervisor.place.release(), told):
             raise GpuUnavailable("this notebook holds no GPU; there is nothing to release.")
 
     def _restart(self, words: list[str]) -> None:
         options.no_more("restart", words)
-        gpu = self._gpu
-        gpu.call(gpu.supervisor.place.restart())
+        self._left(self._gpu.supervisor.place.restart(), "the restart had begun, and is carried out all the same")
 
     def _suspend(self, words: list[str]) -> None:
         options.no_more("suspend", words)
-        gpu = self._gpu
-        gpu.call(gpu.supervisor.place.suspend())
+        self._left(self._gpu.supervisor.place.suspend(), "a suspend that had begun goes on; %gpu shows that")
         print("Suspended: the variables are in host memory and come back with the next GPU cell.")  # noqa: T201
 
     def _resume(self, words: list[str]) -> GpuStatus:
@@ -250,7 +260,8 @@ class Commands:
                 magics.auto = False
                 gpu.call(gpu.supervisor.settle())
                 saved = gpu.supervisor.keeper.saved
-                names = len(saved.manifest.variables) + len(saved.manifest.missing) if saved else 0
+                manifest = saved.manifest if saved else None
+                names = len((*manifest.variables, *manifest.missing, *manifest.recomputed)) if manifest else 0
                 stay = _stay(names, "GPU process; %%gpu")
                 print(f"From the next cell on, cells run in the notebook's kernel.{stay}")  # noqa: T201
             case ["on" | "off"] | []:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell  # noqa: TC002 - traitlets reads it
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
-from traitlets import Bool, Float, Unicode, observe, validate
+from traitlets import Bool, Float, TraitError, Unicode, observe, validate
+from traitlets.config import Config
 
 from nls_jupyter.between.errors import GpuUnavailable, GpuUsageError, show_as_sentence
 from nls_jupyter.notebook import completer
@@ -36,14 +38,26 @@ if TYPE_CHECKING:
     from nls_jupyter.supervisor.standby_settings import StandbySettings
 
 
+class _Size(Unicode[str, Any]):
+    """A size as people write it; a number is one, too."""
+
+    info_text = "a size such as 0.5 or '8GiB'"
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        """Called with what is to be set. Raises TraitError."""
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            value = str(value) if value else "0"
+        return super().validate(obj, value)
+
+
 @magics_class
 class GpuMagics(Magics):
     """The notebook's way to its GPU."""
 
     shell: InteractiveShell
 
-    request = Unicode(help="Guaranteed share where `%gpu request` names none, such as 0.5 or 8GiB.").tag(config=True)
-    limit = Unicode(help="Most memory where none is named.").tag(config=True)
+    request = _Size(help="Guaranteed share where `%gpu request` names none, such as 0.5 or 8GiB.").tag(config=True)
+    limit = _Size(help="Most memory where none is named.").tag(config=True)
     queue = Unicode(help="Whose quota it counts in where `%gpu request` names none.").tag(config=True)
     retry = Bool(
         default_value=False, help="Run every GPU cell again whose GPU was taken away, as `%%gpu --retry` does for one."
@@ -56,7 +70,7 @@ class GpuMagics(Magics):
         "off for so long is saved whatever that costs, by a copy of the process while cells go on; inf: only saves "
         "that cost little, or that are made while no cell runs.",
     ).tag(config=True)
-    standby_memory = Unicode(
+    standby_memory = _Size(
         "0.05",
         help="Host memory for a GPU process that stands ready with the notebook's imports: a share of what the machine "
         "(or its cgroup) has left, or bytes such as 2GiB. 0: none. There is none either where less than 1 GiB is left.",
@@ -77,13 +91,24 @@ class GpuMagics(Magics):
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._first_use = threading.RLock()  # threads of the user's may come to it at once
-        super().__init__(shell=shell)
+        self._not_set: list[str] = []
+        super().__init__(shell=shell, config=Config())
+        self._configure(shell.config.GpuMagics)
         shell.input_transformers_cleanup.append(without_local)
         completer.install(shell)
         if (kernel := getattr(shell, "kernel", None)) is not None:
             self._mode_comm = ModeComm(kernel, lambda: self.auto)
         if self.auto:
             self._switch()
+
+    def _configure(self, settings: Config) -> None:
+        """One by one: a value that cannot be leaves the others, and `%gpu`, where they are."""
+        for name, value in settings.items():
+            try:
+                self.update_config(Config({"GpuMagics": {name: value}}))
+            except TraitError as error:
+                self._not_set.append(f"c.GpuMagics.{name} is left as it was: {str(error).rstrip('.')}.")
+                print(f"GPU: {self._not_set[-1]}", file=sys.stderr, flush=True)  # noqa: T201 - of a console, or its server
 
     @validate("auto")
     def _can_be_switched(self, proposal: Bunch) -> bool:
@@ -111,7 +136,12 @@ class GpuMagics(Magics):
             raise GpuUnavailable("%gpu works in Jupyter kernels; this is a plain IPython. `nls run` serves commands.")
         with self._first_use:
             if self._gpu is None:
-                self._gpu = self._made_gpu(kernel)
+                from nls_scheduler.wire.errors import out_of_files
+
+                try:
+                    self._gpu = self._made_gpu(kernel)
+                except OSError as error:
+                    raise GpuUnavailable(str(out_of_files(error) or error)) from None
                 self._save_in_time()
                 self._auto_mode.answer_questions()
         if not self._gpu.belongs_here:
@@ -128,7 +158,10 @@ class GpuMagics(Magics):
         except ValueError as error:
             raise GpuUsageError(str(error)) from None
         _, command, standby = self._auto_mode, self._commands.line, self._standby_settings()
-        return NotebookGpu(kernel, self._defaults, command, standby, self._kept_files(), self._ahead)
+        gpu = NotebookGpu(kernel, self._defaults, command, standby, self._kept_files(), self._ahead)
+        for sentence in self._not_set:
+            gpu.supervisor.log.add_once(sentence)
+        return gpu
 
     def start_ahead(self) -> None:
         """Have the first GPU process begin with the kernel, whose every cell goes there; called when that starts."""
@@ -216,10 +249,8 @@ class GpuMagics(Magics):
         SIZE is a fraction of a GPU (0.5) or bytes (8GiB, 500M).
         In auto mode, a cell that begins with %%local runs in the notebook's kernel.
         """
-        if cell is None:
-            return self._commands.line(line)
         try:
-            return self._commands.cell(line, cell)
+            return self._commands.line(line) if cell is None else self._commands.cell(line, cell)
         except KeyboardInterrupt as interrupt:
             show_as_sentence(interrupt)
             raise

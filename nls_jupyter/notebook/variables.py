@@ -64,6 +64,7 @@ def table(
         tried = "" if why == WAITS else _TRIED
         state = name.where if why is None else f"saved, could not be restored: {why}; {tried}{_GIVEN_UP}"
         lines.append(f"  {name.name:<20} {name.type_name:<24} {size:>10}  {state}{changes.get(name.name, '')}")
+    lines += [f"  {name:<20} {'':<24} recomputed: {expression}" for name, expression in manifest.recomputed]
     for lost in manifest.missing:
         cell = made_in(lost.name)
         origin = "" if cell is None else f"; made in cell {cell}"

@@ -87,6 +87,7 @@ class Manifest:
         changed: names among `saved` that come back otherwise than they were.
         carried: what earlier processes saved and nobody could bring back yet.
         left: how many of `saved` nobody looked at, as nothing that ran could touch them.
+        recomputed: what is computed again instead: names and expressions.
     """
 
     memory_bytes: int
@@ -96,6 +97,7 @@ class Manifest:
     changed: tuple[ChangedName, ...] = ()
     carried: tuple[SavedName, ...] = ()
     left: int = 0
+    recomputed: tuple[tuple[str, str], ...] = ()
 
     @property
     def gpu_bytes(self) -> int:
@@ -117,6 +119,7 @@ class Manifest:
             "changed": [_as_dict(name) for name in self.changed],
             "carried": [_as_dict(name) for name in self.carried],
             "left": self.left,
+            "recomputed": [list(recipe) for recipe in self.recomputed],
         }
 
     @classmethod
@@ -130,6 +133,7 @@ class Manifest:
             changed=tuple(ChangedName(**name) for name in content["changed"]),
             carried=tuple(SavedName(**name) for name in content["carried"]),
             left=content.get("left", 0),
+            recomputed=tuple((name, expression) for name, expression in content.get("recomputed", ())),
         )
 
 

@@ -323,7 +323,8 @@ class Saver:
         else:
             self._copies.refuse_losses(names.every, manifest, but_new=True)
         self._carried.forget({*names.main_globals[0], *(name.name for name in manifest.saved)})
-        return self._commit(save, replace(manifest, carried=self._carried.names()), committed)
+        manifest = replace(manifest, carried=self._carried.names(), recomputed=tuple(self.recipes.items()))
+        return self._commit(save, manifest, committed)
 
     def _open(self) -> Committed:
         self._committed = self._committed or Committed(Arena.new(self._room))

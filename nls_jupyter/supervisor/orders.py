@@ -15,6 +15,7 @@ from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.memory_guard import no_room
 from nls_jupyter.supervisor.memory_questions import MemoryQuestions
 from nls_jupyter.supervisor.pending import RequestFailed
+from nls_jupyter.supervisor.saving import why_not
 from nls_jupyter.supervisor.standing import Standing
 from nls_jupyter.supervisor.tasks import Tasks
 from nls_scheduler.client.link import Report
@@ -277,9 +278,9 @@ class Orders:
         except GpuProcessDied:
             return  # its end is told by whoever ended it, or as an end of its own
         except CANNOT_SAVE as error:
-            self.departure, self.why_not_suspended = stayed, str(error)
-            await self._tell("suspend_failed", command_id=command.command_id, reason=str(error))
-            self._log.add(f"The variables could not be saved, so this notebook keeps its GPU: {error}")
+            self.departure, self.why_not_suspended = stayed, why_not(error)
+            await self._tell("suspend_failed", command_id=command.command_id, reason=why_not(error))
+            self._log.add(f"The variables could not be saved, so this notebook keeps its GPU: {why_not(error)}")
             return
         self._exit_told = process
         await self._tell("process_suspended", command_id=command.command_id, saved_bytes=saved.manifest.gpu_bytes)

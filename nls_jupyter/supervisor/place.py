@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.between.errors import GpuError, GpuUnavailable
 from nls_jupyter.supervisor.launch import GpuProcessDied
 from nls_jupyter.supervisor.orders import CANNOT_SAVE, Orders
+from nls_jupyter.supervisor.saving import was_stopped
 from nls_jupyter.supervisor.tasks import Tasks
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
@@ -251,6 +252,8 @@ class Place:
         except GpuProcessDied:
             _log.debug("The GPU process ended before it was released; what was saved before stands.")
         except CANNOT_SAVE as error:
+            if was_stopped(error):
+                raise GpuUnavailable("%gpu release was interrupted: this notebook keeps its GPU.") from None
             raise GpuUnavailable(
                 f"the variables could not be saved, so the GPU was not released: {error}. "
                 "%gpu restart gives the variables up; then %gpu release works."

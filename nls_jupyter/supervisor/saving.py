@@ -312,13 +312,13 @@ class Saves:
         except (RequestFailed, TimeoutError, OSError) as error:
             if isinstance(error, RequestFailed) and error.ename == _OVER_BUDGET:
                 raise _OverBudgetError from None
-            if self._gives_way and isinstance(error, RequestFailed) and error.ename == _STOPPED:
+            if self._gives_way and was_stopped(error):
                 return (
                     False  # a cell came in between, and its own save takes this one's place; or a suspend, which saves
                 )
             now = self._clock()
             self._not_due_before = now + _PAUSE_PER_FAILURE * (now - began)
-            wanted.failed(_why(error))
+            wanted.failed(why_not(error))
         else:
             self._cost_s, self._left = self._clock() - began, saved.manifest.left > 0
             await wanted.then(saved)
@@ -339,10 +339,16 @@ class _OverBudgetError(Exception):
     """The save costs more than one after a cell may."""
 
 
-def _why(error: Exception) -> str:
+def was_stopped(error: Exception) -> bool:
+    """Whether a save failed because this side had it stopped."""
+    return isinstance(error, RequestFailed) and error.ename == _STOPPED
+
+
+def why_not(error: Exception) -> str:
+    """Why a save failed, as its user reads it."""
     if isinstance(error, TimeoutError):
         return f"it took longer than {TIMEOUT_S:g} s"
-    return "it was interrupted" if isinstance(error, RequestFailed) and error.ename == _STOPPED else str(error)
+    return "it was interrupted" if was_stopped(error) else str(error)
 
 
 def _runs(task: asyncio.Task[Any] | None) -> bool:

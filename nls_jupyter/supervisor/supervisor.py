@@ -20,6 +20,7 @@ from nls_jupyter.supervisor.launch import GpuProcessDied as ProcessDied
 from nls_jupyter.supervisor.orders import CANNOT_SAVE
 from nls_jupyter.supervisor.pending import RequestFailed, accepted
 from nls_jupyter.supervisor.place import Place
+from nls_jupyter.supervisor.saving import why_not
 from nls_jupyter.supervisor.standby import Standby
 from nls_jupyter.supervisor.tasks import Tasks
 from nls_jupyter.supervisor.waiting import Waiting
@@ -104,8 +105,8 @@ class Supervisor:
         try:
             saved = await self.keeper.save(self.keeper.last_cell)
         except (ProcessDied, *CANNOT_SAVE) as error:
-            self.why_not_saved = str(error)
-            raise GpuUnavailable(f"the variables could not be saved: {error}.") from None
+            self.why_not_saved = why_not(error)
+            raise GpuUnavailable(f"the variables could not be saved: {self.why_not_saved}.") from None
         await self._saved(saved)
         return saved
 

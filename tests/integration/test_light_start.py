@@ -110,6 +110,55 @@ def test_what_is_configured_before_the_first_use_holds_in_it_and_what_is_set_lat
         assert kernel.run(SAVED_WITHIN).result == "7.0"
 
 
+CONFIGURED = """
+c = get_config()
+c.GpuMagics.request = 0.25
+c.GpuMagics.limit = 1
+c.GpuMagics.standby_memory = 0
+c.GpuMagics.retry = "yes"
+c.GpuMagics.save_within = -1
+"""
+
+
+def test_sizes_can_be_numbers_and_what_cannot_be_is_said_and_costs_nothing_else(
+    two_gpus: DaemonProcess, tmp_path: Path
+) -> None:
+    profile = tmp_path / "ipython" / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / "ipython_kernel_config.py").write_text(CONFIGURED)
+    with AutoKernel(tmp_path, two_gpus, "python3") as kernel:
+        told = kernel.run("%%gpu\n1").text("stderr").splitlines()
+        entry = kernel.entry(phase="running")
+        assert (entry["request_bytes"], entry["limit_bytes"]) == (64 << 20, 256 << 20)
+        assert [line.partition(" is left as it was: ")[0] for line in told] == [
+            "GPU: c.GpuMagics.retry",
+            "GPU: c.GpuMagics.save_within",
+        ]
+        assert "expected a boolean" in told[0]
+        settings = kernel.run(
+            "m = get_ipython().magics_manager.registry['GpuMagics']\nm.standby_memory, m.retry"
+        ).result
+        assert settings == "('0', False)"
+        assert "expected a size such as 0.5 or '8GiB'" in kernel.run("m.request = []").reply["evalue"]
+
+
+NO_MORE_FILES = """
+import asyncio, errno
+new_event_loop = asyncio.new_event_loop
+def fails(): raise OSError(errno.EMFILE, 'Too many open files')
+asyncio.new_event_loop = fails
+"""
+
+
+def test_a_kernel_that_can_open_no_more_files_says_so_and_can_later(kernel: AutoKernel) -> None:
+    kernel.run(NO_MORE_FILES)
+    failed = kernel.run("%gpu request 64MiB").reply
+    assert failed["ename"] == "GpuUnavailable"
+    assert "this process can open no more files: close some, or raise the limit (ulimit -n)." in failed["evalue"]
+    kernel.run("asyncio.new_event_loop = new_event_loop")
+    assert kernel.run("%%gpu\n1").result == "1"
+
+
 def test_auto_mode_can_be_configured_and_switched_before_anything_else(two_gpus: DaemonProcess, tmp_path: Path) -> None:
     where = "import sys; 'nls_jupyter.gpu_process.kernel' in sys.modules"
     with AutoKernel(tmp_path, two_gpus, "python3", arguments=["--GpuMagics.auto=True"]) as kernel:

@@ -19,6 +19,7 @@ from nls_jupyter.notebook.auto_cells import asks_in_kernel, is_gpu_cell, stays_i
         "",
         " \n\t\n",
         "# nothing but a comment",
+        "%%gpu?",
     ],
 )
 def test_these_cells_need_no_gpu(code: str) -> None:
@@ -34,7 +35,9 @@ def test_these_cells_need_no_gpu(code: str) -> None:
         "%gpu\n1",
         "x = %gpu",
         "%%gpu\n1",
+        "\n%%gpu \n1",
         "%gpus",
+        "%%gpus -i a\n1",
         "%%locally\n1",
         "x\n%%local",
         "%time 1",
@@ -43,6 +46,11 @@ def test_these_cells_need_no_gpu(code: str) -> None:
 )
 def test_every_other_cell_goes_to_the_gpu_process(code: str) -> None:
     assert not stays_in_kernel(code)
+
+
+@pytest.mark.parametrize("code", ["%%gpu -i a\n1", "\n  %%gpu --no-wait\n1", "%%gpu --unknown\n1"])
+def test_the_options_of_a_gpu_cell_are_read_by_the_kernel(code: str) -> None:
+    assert stays_in_kernel(code)
 
 
 def test_only_the_first_line_makes_a_gpu_cell() -> None:

@@ -6,10 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from tornado.ioloop import IOLoop
 
 from nls_scheduler.client import daemon_client
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.wire.errors import DaemonUnreachable
+from open_files import no_more_files
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -63,6 +65,19 @@ def test_who_holds_the_socket_and_is_silent_is_no_daemon_that_has_to_be_started(
     async def ask(client: DaemonClient, _: asyncio.Event) -> None:
         with pytest.raises(DaemonUnreachable, match=r"has not answered within 0\.2 s: its process is stopped"):
             await client.status()
+
+    beside_a_silent_daemon(tmp_path / "s", ask)
+
+
+def test_who_can_open_no_more_files_is_told_that_and_waits_for_nobody(tmp_path: Path) -> None:
+    async def ask(client: DaemonClient, _: asyncio.Event) -> None:
+        IOLoop.current()  # imports what it needs
+        with (
+            no_more_files(),
+            pytest.raises(DaemonUnreachable, match=r"can open no more files: .* \(ulimit -n\)") as told,
+        ):
+            await client.status()
+        assert not told.value.may_come
 
     beside_a_silent_daemon(tmp_path / "s", ask)
 

@@ -15,6 +15,7 @@ from nls_scheduler import doctor
 from nls_scheduler.cli import up
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable
+from open_files import no_more_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -158,6 +159,13 @@ def test_a_daemon_for_which_too_many_wait_is_there(tmp_path: Path) -> None:
             with suppress(BlockingIOError):
                 connection.connect(str(tmp_path / "nls.sock"))
         assert locate.answers(tmp_path / "nls.sock")
+
+
+def test_who_can_open_no_more_files_is_told_that_and_not_that_no_daemon_answers(tmp_path: Path) -> None:
+    with listen(tmp_path / "system.sock"):
+        for seek in (locate.find, locate.find_or_start):
+            with no_more_files(), pytest.raises(DaemonUnreachable, match=r"can open no more files: .* \(ulimit -n\)"):
+                seek()
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from nls_jupyter import saved_state
 from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, graph, one_save, watchdog, window
 from nls_jupyter.saved_state.parallel import SWITCH
 from nls_jupyter.saved_state.room import container_room, memory_left_bytes, own_bytes
+from open_files import no_more_files
 from saved_state_roundtrip import restore
 from waiting import wait_until
 
@@ -26,19 +27,6 @@ MIB = 1 << 20
 
 def noise(size_bytes, seed=0):
     return np.random.default_rng(seed).integers(0, 256, size_bytes, dtype=np.uint8)
-
-
-@contextlib.contextmanager
-def no_more_files():
-    """Every number below the limit of files is taken."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    free = os.dup(0)
-    os.close(free)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextlib.contextmanager

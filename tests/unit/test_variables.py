@@ -1,4 +1,4 @@
-"""What `%gpu vars` says of saves that failed."""
+"""What `%gpu vars` says of saves that failed, and of what is not saved on purpose."""
 
 from __future__ import annotations
 
@@ -29,3 +29,15 @@ def test_a_later_save_that_failed_is_said_beside_what_stands() -> None:
     assert first.startswith("Saved after cell [1], ")
     assert first.endswith("; what ran since could not be saved (OSError: no room):")
     assert "could not" not in table(manifest(), {}, lambda _: None)
+
+
+def test_a_name_that_is_recomputed_is_listed_with_its_recipe() -> None:
+    saver = Saver()
+    saver.recipes["twice"] = "2 * x"
+    try:
+        saved = saver.save({"x": 1, "twice": 2}, cell="[1]")
+    finally:
+        saver.close()
+    assert Manifest.from_json(saved.to_json()) == saved
+    *_, last = table(saved, {}, lambda _: None).splitlines()
+    assert last.split() == ["twice", "recomputed:", "2", "*", "x"]

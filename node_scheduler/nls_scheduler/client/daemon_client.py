@@ -17,7 +17,7 @@ from nls_scheduler.client.answers import refusal_in
 from nls_scheduler.client.link import Report, SupervisorLink
 from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire import locate
-from nls_scheduler.wire.errors import DaemonUnreachable, Problem
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem, out_of_files
 from nls_scheduler.wire.holder import holder_of
 from nls_scheduler.wire.protocol import ONLY_QUERY, PROTOCOL_HEADER, PROTOCOL_VERSION
 from nls_scheduler.wire.unix_resolver import TrustedConnections
@@ -239,7 +239,7 @@ class DaemonClient:
                 raise self._unreachable(error.message or str(error)) from error
             raise refusal from error
         except (OSError, StreamClosedError) as error:
-            raise self._unreachable(str(error)) from error
+            raise out_of_files(error) or self._unreachable(str(error)) from error
 
     def _unreachable(self, why: str) -> DaemonUnreachable:
         holder = holder_of(self.socket)

@@ -16,7 +16,7 @@ from tornado.iostream import StreamClosedError
 from tornado.websocket import WebSocketClosedError, WebSocketError, websocket_connect
 
 from nls_scheduler.client.answers import refusal_in
-from nls_scheduler.wire.errors import DaemonUnreachable, Problem
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem, out_of_files
 from nls_scheduler.wire.protocol import (
     CLOSE_ENDED,
     CLOSE_REPLACED,
@@ -329,7 +329,7 @@ class SupervisorLink:
             if isinstance(error, HTTPClientError) and (refusal := refusal_in(error)) is not None:
                 raise refusal from error
             why = f"The daemon at {self._socket} does not answer ({error})."
-            raise DaemonUnreachable(why, may_come=True) from error
+            raise out_of_files(error) or DaemonUnreachable(why, may_come=True) from error
 
     async def _connect(self) -> WebSocketClientConnection:
         request = HTTPRequest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
@@ -85,6 +86,16 @@ class DaemonUnreachable(Exception):  # noqa: N818 - named for what the user read
         super().__init__(message)
         self.may_come = may_come
         self.awaited = awaited or "the node's daemon does not answer"
+
+
+def out_of_files(error: BaseException) -> DaemonUnreachable | None:
+    """What to say where this process could open nothing to ask a daemon with, which may be well; `None`: it could."""
+    if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+        return None
+    return DaemonUnreachable(
+        "The node's daemon cannot be asked, as this process can open no more files: close some, or raise the limit "
+        "(ulimit -n)."
+    )
 
 
 def malformed(detail: str) -> Problem:

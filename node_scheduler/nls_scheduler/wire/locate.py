@@ -14,7 +14,7 @@ from typing import BinaryIO, Final, TextIO
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire import trust
-from nls_scheduler.wire.errors import DaemonUnreachable
+from nls_scheduler.wire.errors import DaemonUnreachable, out_of_files
 from nls_scheduler.wire.holder import holder_of, locked_by
 
 SOCKET_VARIABLE: Final = "NLS_SOCKET"
@@ -140,10 +140,16 @@ def find_or_start(named: Path | None = None) -> Path:
 def answers(path: Path) -> bool:
     """Whether a daemon accepts connections at `path`.
 
-    Raises DaemonUnreachable where we may not connect, or somebody serves whose daemon is not to be trusted.
+    Raises DaemonUnreachable where we may not connect, cannot, or somebody serves whose daemon is not to be trusted.
     """
     trust.check_place(path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+    try:
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        if (unasked := out_of_files(error)) is None:
+            raise
+        raise unasked from error
+    with probe:
         probe.settimeout(CONNECT_TIMEOUT_S)
         try:
             probe.connect(str(path))
