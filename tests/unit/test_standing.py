@@ -136,8 +136,8 @@ def test_a_clock_that_is_set_back_changes_nothing_of_how_long_a_cell_has_stood(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wall_s, passed_s = 1e9, 50.0
-    clocks = SimpleNamespace(time=lambda: wall_s, monotonic=lambda: passed_s)
-    monkeypatch.setattr(module, "time", clocks)
+    monkeypatch.setattr(module, "wall_s", lambda: wall_s)
+    monkeypatch.setattr(module, "monotonic_s", lambda: passed_s)
     book = Book(nothing_against_it)
     book.is_ordered()
     wall_s, passed_s = wall_s - 25_200, passed_s + 12
