@@ -73,6 +73,8 @@ def end_daemon(path: Path) -> None:
     except ProcessLookupError:
         return
     try:
+        if holder_of(path) != holder:
+            return  # it has ended, and its number may be another's
         signal.pidfd_send_signal(process, signal.SIGTERM)
         if not select.select([process], [], [], ENDS_WITHIN_S)[0]:
             raise Stays(
