@@ -61,7 +61,7 @@ def test_what_notebooks_do_without_it_imports_nothing_of_it(kernel: AutoKernel) 
     assert "sys" in kernel.client.complete("import sy", reply=True, timeout=60)["content"]["matches"]
     assert "%gpu" in kernel.client.complete("%gp", reply=True, timeout=60)["content"]["matches"]
     assert kernel.client.inspect("print", reply=True, timeout=60)["content"]["found"]
-    assert "%gpu request SIZE" in kernel.run("%gpu?").reply["payload"][0]["data"]["text/plain"]
+    assert "%gpu request [SIZE]" in kernel.run("%gpu?").reply["payload"][0]["data"]["text/plain"]
     assert "GpuMagics.save_within" in kernel.run("%config GpuMagics").text()
     assert kernel.run("%%local\n6 * 7").result == "42"
     (comm_id,) = kernel.ask("comm_info_request", {"target_name": "nls_jupyter.mode"})["comms"]
@@ -143,10 +143,10 @@ def test_sizes_can_be_numbers_and_what_cannot_be_is_said_and_costs_nothing_else(
 
 
 NO_MORE_FILES = """
-import asyncio, errno
-new_event_loop = asyncio.new_event_loop
+import errno, selectors
+DefaultSelector = selectors.DefaultSelector
 def fails(): raise OSError(errno.EMFILE, 'Too many open files')
-asyncio.new_event_loop = fails
+selectors.DefaultSelector = fails
 """
 
 
@@ -155,7 +155,7 @@ def test_a_kernel_that_can_open_no_more_files_says_so_and_can_later(kernel: Auto
     failed = kernel.run("%gpu request 64MiB").reply
     assert failed["ename"] == "GpuUnavailable"
     assert "this process can open no more files: close some, or raise the limit (ulimit -n)." in failed["evalue"]
-    kernel.run("asyncio.new_event_loop = new_event_loop")
+    kernel.run("selectors.DefaultSelector = DefaultSelector")
     assert kernel.run("%%gpu\n1").result == "1"
 
 
