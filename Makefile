@@ -10,8 +10,11 @@ ARGS ?=
 # Other versions than the newest of what the tests run on, such as 6 or 4.4.
 IPYKERNEL ?=
 JUPYTERLAB ?=
-# Side by side, each file in one process; one more than there are cores, as real processes are waited for.
-WORKERS ?= --numprocesses=$(shell nproc | awk '{print ($$1 < 8) ? $$1 + 1 : 8}') --dist=loadfile --no-loadscope-reorder
+# Side by side, each file in one process; one more than there are cores, as real processes are waited for. What takes long
+# computes mostly.
+CORES := $(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}')
+WORKERS ?= --numprocesses=$(shell expr $(CORES) + 1) --dist=loadfile --no-loadscope-reorder
+LONG_WORKERS ?= --numprocesses=$(CORES) --dist=loadfile --no-loadscope-reorder
 # The tests start thousands of processes: compiled once, our modules are not compiled anew in each.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -57,7 +60,7 @@ test-browser: $(VENV)/.test labextension
 # Whatever takes long, and nothing of the above.
 test-long: test-oldest $(VENV)/.test $(VENV)/.proxy labextension
 	$(BIN)/python tools/check_tools.py
-	$(BIN)/python -m pytest -m long $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -m long $(LONG_WORKERS) $(ARGS)
 
 # On three real Kubernetes nodes in namespaces of their own, from a folder as envtest uses it, with a kubelet; without, it
 # says why not. KAI_CRDS is a folder with the definitions of KAI's kinds, if they are to be there.
