@@ -9,6 +9,7 @@ import pytest
 from auto_kernel import AutoKernel
 from daemon_process import DaemonProcess
 from left_out import thinned
+from notebooks import PATIENCE_S
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -193,7 +194,10 @@ def test_a_ctrl_c_in_the_first_use_leaves_the_next_one_whole(kernel: AutoKernel,
     kernel.run("%gpu auto off")
     kernel.run("%%gpu\nunusual_name = 42")
     # A GPU process that does not answer soon, on a busy machine, has no completions to offer.
-    wait_until(lambda: kernel.client.complete("%%gpu\nunusual_n", reply=True)["content"]["matches"] == ["unusual_name"])
+    matches = ["unusual_name"]
+    wait_until(
+        lambda: kernel.client.complete("%%gpu\nunusual_n", reply=True)["content"]["matches"] == matches, PATIENCE_S
+    )
 
 
 MADE_BY_THREADS = """

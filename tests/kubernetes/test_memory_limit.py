@@ -95,7 +95,7 @@ def test_what_was_saved_goes_then_the_gpu_process_and_the_notebook_lives(
         wait_until(lambda: told(0.055, "What was saved of this notebook's GPU variables was dropped"), PATIENCE_S)
         assert book.entry(phase="running")["pid"] is not None
         assert book.gpu("print(int(kept.sum()))").stdout.strip() == str(2**24)
-        wait_until(lambda: told(0.015, "The GPU process was ended so that the notebook could live"), PATIENCE_S)
+        wait_until(lambda: told(0.022, "The GPU process was ended so that the notebook could live"), PATIENCE_S)
         # It would only use up again what has just been given back.
         wait_until(lambda: book.entry()["phase"] in ("queued", "suspended"), PATIENCE_S)
         assert book.run("print(mine)").stdout.strip() == "still here"
