@@ -14,6 +14,7 @@ import pytest
 from leftovers import MARK, marked_processes, named_or_socket, wait_until_none
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.client.link import SupervisorLink
+from notebooks import Bench
 from openapi_contract import check_response, check_schema
 
 if TYPE_CHECKING:
@@ -53,6 +54,13 @@ def contract_of_the_interface() -> Iterator[None]:
         patch.setattr(SupervisorLink, "_take", checked_take)
         patch.setattr(SupervisorLink, "_post", checked_post)
         yield
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """Notebooks on a GPU of their own, for one file's tests."""
+    with Bench(tmp_path_factory.mktemp("bench"), "1x256MiB") as running:
+        yield running
 
 
 @pytest.fixture

@@ -10,13 +10,12 @@ import pytest
 from left_out import thinned
 from nls_scheduler.demo.jupyter import CellFailed
 from nls_scheduler.processes.guardian import descendants
-from notebooks import Bench
 from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from notebooks import Book
+    from notebooks import Bench, Book
 
 LONG = pytest.mark.long("cells that do harm at length")
 
@@ -64,12 +63,6 @@ HARMLESS = {
         None,
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with Bench(tmp_path_factory.mktemp("bench"), "1x256MiB") as running:
-        yield running
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from notebooks import Bench, Book
 from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from notebooks import Bench, Book
 
 pytestmark = pytest.mark.kernel
 
@@ -25,12 +26,6 @@ class Slow:
             time.sleep(0.005)
         return Slow, ()
 slow, quick = Slow(), 1"""
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with Bench(tmp_path_factory.mktemp("bench"), "1x256MiB") as running:
-        yield running
 
 
 @pytest.fixture

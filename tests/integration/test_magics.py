@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from notebooks import Bench, Book
 from waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from notebooks import Bench, Book
 
 LONG = pytest.mark.long("%gpu in rare cases: the common ones are tried here")
 
@@ -32,12 +33,6 @@ class Slow:
         time.sleep(60)
         return (Slow, ())
 slow, quick = Slow(), 1"""
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with Bench(tmp_path_factory.mktemp("bench"), "1x256MiB") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

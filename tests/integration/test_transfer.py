@@ -6,17 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from notebooks import Bench, Book
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with Bench(tmp_path_factory.mktemp("bench"), "1x256MiB") as running:
-        yield running
+    from notebooks import Bench, Book
 
 
 @pytest.fixture(scope="module")
