@@ -15,8 +15,10 @@ JUPYTERLAB ?=
 CORES := $(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}')
 WORKERS ?= --numprocesses=$(shell expr $(CORES) + 1) --dist=loadfile --no-loadscope-reorder
 LONG_WORKERS ?= --numprocesses=$(CORES) --dist=loadfile --no-loadscope-reorder
-# The tests start thousands of processes: compiled once, our modules are not compiled anew in each.
+# The tests start thousands of processes: compiled once, modules are not compiled anew in each. pip would compile them one
+# after the other, and all of them: more than half of the time that it takes.
 unexport PYTHONDONTWRITEBYTECODE
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 
 # For make containers and what publishes: where images and charts go, as registry.example.org/somebody.
 REGISTRY ?= localhost
@@ -139,7 +141,7 @@ docs: $(VENV)/.test
 
 # The site of docs/, in build/site: nothing is fetched while it is made, and a warning is an error.
 site: docs build/mermaid/package/dist/mermaid.min.js
-	$(BIN)/python -m pip install --quiet --editable '.[docs]'
+	$(INSTALL) --editable '.[docs]'
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --doctree-dir build/doctrees docs build/site
 	@echo "build/site/index.html"
 
@@ -152,7 +154,7 @@ build/mermaid/package/dist/mermaid.min.js:
 # A wheel and an sdist in dist/, built twice and held against what an index asks for; nothing is published. TAG=v1.2.3: and
 # they are those of that release.
 release-check: $(VENV)/.test labextension
-	$(BIN)/python -m pip install --quiet --editable '.[release]'
+	$(INSTALL) --editable '.[release]'
 	$(BIN)/python tools/release_check.py $(TAG)
 
 # The conda package of the sdist in dist/, with its tests, in a channel made of this Python and of wheels: no conda-forge.
@@ -169,7 +171,7 @@ pictures: $(VENV)/.test labextension
 
 # What the images install, by hashes; ARGS=--upgrade for the newest versions.
 locks: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet 'uv>=0.9,<1'
+	$(INSTALL) 'uv>=0.9,<1'
 	$(BIN)/python tools/lock_images.py $(ARGS)
 
 # The Helm chart's templates, from kustomize's base and components.
@@ -203,17 +205,19 @@ clean:
 
 $(VENV)/.base: pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'nls-jupyter needs Python 3.11 or newer; try make PYTHON=python3.12')"
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable .
+	$(PYTHON) -m venv --upgrade-deps $(VENV)
+	$(INSTALL) --editable .
 	touch $@
 
 $(VENV)/.lab: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --editable '.[lab]'
+	$(INSTALL) --editable '.[lab]'
 	touch $@
 
+# A file that is for other Pythons does not compile, and need not.
 $(VENV)/.test: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --editable '.[lab,test]' \
+	$(INSTALL) --editable '.[lab,test]' \
 		$(if $(IPYKERNEL),'ipykernel==$(IPYKERNEL).*') $(if $(JUPYTERLAB),'jupyterlab==$(JUPYTERLAB).*')
+	-$(BIN)/python -m compileall -qq -j 0 -x '/(tests?|torch/testing)/' $(VENV)/lib
 	touch $@
 
 # Their own versions of what kernels are made of, and what an editable install leaves in a prefix; everything else is that
@@ -247,5 +251,5 @@ $(VENV)/.proxy: $(VENV)/.base
 	touch $@
 
 $(VENV)/.lint: $(VENV)/.base
-	$(BIN)/python -m pip install --quiet --editable '.[lint]'
+	$(INSTALL) --editable '.[lint]'
 	touch $@
