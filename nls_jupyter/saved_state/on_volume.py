@@ -5,6 +5,7 @@
                            1764112225.spill   the spill file, if there was one
                            earlier.json       one that nobody had brought back when the next one came
                            begun.json         what is being kept, or was when its kernel was killed
+           digits-1f0c9a27.unread-1764…  a folder whose manifests could not be read when something was to be kept in it
 
 The manifests name the files that count, and a rename is the commit. What none names is a draft that was never finished,
 or what the state before consisted of. Nothing is unpickled here. Who can write these files can run code as
@@ -34,7 +35,16 @@ from nls_jupyter.saved_state.arena import Arena, SavedStateDamagedError
 from nls_jupyter.saved_state.extents import MEMORY, Extent
 from nls_jupyter.saved_state.manifest import MissingName, SavedName
 from nls_jupyter.saved_state.room import MachineRoom
-from nls_jupyter.saved_state.volume_files import KeptStateError, new, open_own, read, refuse_others, remove, told
+from nls_jupyter.saved_state.volume_files import (
+    KeptStateError,
+    new,
+    open_own,
+    read,
+    refuse_others,
+    remove,
+    remove_unlocked,
+    told,
+)
 from nls_scheduler import __version__
 from nls_scheduler.units.sizes import format_bytes
 
@@ -46,9 +56,10 @@ if TYPE_CHECKING:
 _MANIFEST: Final = "manifest.json"
 _EARLIER: Final = "earlier.json"
 #: A notebook's own folder: its name, and digits for its path.
-_FOLDER: Final = re.compile(r".*-[0-9a-f]{8}", re.DOTALL)
+_FOLDER: Final = re.compile(r".*-[0-9a-f]{8}(\.unread-\d+)?", re.DOTALL)
 _BEGUN: Final = "begun.json"
-_DRAFT: Final = "manifest.draft"
+#: As long as they are written they are locked: whoever removes what no manifest names leaves them alone.
+_DRAFT: Final = re.compile(r"\d+\.draft")
 _DATA: Final = re.compile(r"\d+\.(memory|spill)")
 _KINDS: Final = ("memory", "spill")
 _HEADER: Final = Extent(MEMORY, 0, 4096)  # the superblocks
@@ -153,15 +164,14 @@ class KeptFiles:
 
         Returns it, for `end`. It is locked until then, so that others know whether its kernel lives.
         """
+        self._set_aside_unread()
         with self._opened(make=True) as own:
             assert own is not None  # noqa: S101 - it was made
             with contextlib.ExitStack() as opened:
-                note = opened.enter_context(new(own, _DRAFT))
-                with contextlib.suppress(OSError):  # there are volumes without locks
-                    fcntl.flock(note, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                note = opened.enter_context(new(own, draft := _draft_name()))
                 json.dump({"written": _now(), "cell": cell, "names": list(names)}, note)
                 note.flush()
-                os.rename(_DRAFT, _BEGUN, src_dir_fd=own, dst_dir_fd=own)
+                os.rename(draft, _BEGUN, src_dir_fd=own, dst_dir_fd=own)
                 opened.pop_all()
                 return note
 
@@ -192,7 +202,8 @@ class KeptFiles:
     ) -> Kept:
         """Put a saved state in place of what is there, unless it is the same. What is there stands until then.
 
-        What nobody has brought back is not lost by that: it stays as the earlier one, until somebody does.
+        What nobody has brought back is not lost by that: it stays as the earlier one, until somebody does. What cannot
+        be read, such as a newer version's, is set aside with the whole folder.
 
         Args:
             descriptors: of its files, which may be saved into meanwhile.
@@ -202,6 +213,7 @@ class KeptFiles:
         """
         arena = Arena.adopt(descriptors, MachineRoom())
         try:
+            self._set_aside_unread()
             with self._opened(make=True) as own:
                 assert own is not None  # noqa: S101 - it was made
                 for _ in range(_TRIES):
@@ -243,6 +255,16 @@ class KeptFiles:
             self._own.rmdir()
         return bool(mine)
 
+    def _set_aside_unread(self) -> None:
+        with self._opened() as own:
+            if own is None:
+                return
+            try:
+                for name in (_MANIFEST, _EARLIER):
+                    _read_manifest(own, self._own, name)
+            except KeptStateError:
+                self._own.rename(self._own.with_name(f"{self._own.name}.unread-{time.time_ns()}"))
+
     @contextlib.contextmanager
     def _opened(self, *, make: bool = False) -> Iterator[int | None]:
         """The notebook's own folder; `None` where it is missing."""
@@ -275,8 +297,8 @@ class KeptFiles:
         """`None`: a save came in between, and what was copied is of no state."""
         committed = arena.index()
         extents, content = _parts(arena)
-        if (before := _standing(own, self._own)) is not None and before.content == content:
-            return before
+        if (same := _read_manifest(own, self._own)) is not None and same.content == content:
+            return same
         size_bytes = sum(extent.size_bytes for extent in extents)
         self._refuse_full(own, size_bytes)
         stem = str(time.time_ns())
@@ -295,17 +317,21 @@ class KeptFiles:
             content=content,
         )
         try:
-            for file, (name, source) in enumerate(zip(names, arena.descriptors(), strict=True)):
-                _write(own, name, source, [extent for extent in extents if extent.file == file])
-            if arena.index() != committed:
-                return None
-            earlier = _standing(own, self._own, _EARLIER)
-            if earlier is not None and earlier.content in taken:
-                os.unlink(_EARLIER, dir_fd=own)
-                earlier = None
-            if earlier is None and before is not None and before.content not in taken:
-                _commit(own, before, _EARLIER)
-            _commit(own, kept)
+            with contextlib.ExitStack() as written:
+                for file, (name, source) in enumerate(zip(names, arena.descriptors(), strict=True)):
+                    target = written.enter_context(new(own, name)).fileno()
+                    _copy(source, target, [extent for extent in extents if extent.file == file])
+                    os.fsync(target)
+                if arena.index() != committed:
+                    return None
+                # Only now: another kernel of this notebook may have kept something meanwhile.
+                before, earlier = (_read_manifest(own, self._own, name) for name in (_MANIFEST, _EARLIER))
+                if earlier is not None and earlier.content in taken:
+                    os.unlink(_EARLIER, dir_fd=own)
+                    earlier = None
+                if earlier is None and before is not None and before.content not in taken:
+                    _commit(own, before, _EARLIER)
+                _commit(own, kept)
         finally:
             _sweep(own, self._own)
         return kept
@@ -367,13 +393,8 @@ def _versions(manifest: Manifest) -> dict[str, str]:
 
 
 # -- files ----------------------------------------------------------------------------------------------------------
-def _write(own: int, name: str, source: int, extents: Sequence[Extent]) -> None:
-    target = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=own)
-    try:
-        _copy(source, target, extents)
-        os.fsync(target)
-    finally:
-        os.close(target)
+def _draft_name() -> str:
+    return f"{time.time_ns()}.draft"
 
 
 def _copy(source: int, target: int, extents: Sequence[Extent]) -> None:
@@ -389,11 +410,11 @@ def _copy(source: int, target: int, extents: Sequence[Extent]) -> None:
 
 
 def _commit(own: int, kept: Kept, name: str = _MANIFEST) -> None:
-    with new(own, _DRAFT) as draft:
+    with new(own, draft_name := _draft_name()) as draft:
         json.dump(kept.to_json(), draft, indent=1)
         draft.flush()
         os.fsync(draft.fileno())
-    os.rename(_DRAFT, name, src_dir_fd=own, dst_dir_fd=own)
+        os.rename(draft_name, name, src_dir_fd=own, dst_dir_fd=own)
     if name == _MANIFEST:
         remove(own, _BEGUN)  # who is killed from here on has kept it
     os.fsync(own)
@@ -408,21 +429,13 @@ def _sweep(own: int, place: Path) -> None:
             named.update(() if kept is None else kept.files)
         for name in _mine(own):
             if name not in named:
-                os.unlink(name, dir_fd=own)
+                remove_unlocked(own, name)
 
 
 def _mine(own: int) -> list[str]:
     """Others may put something there too, as Jupyter does with `.ipynb_checkpoints`."""
-    fixed = (_MANIFEST, _EARLIER, _BEGUN, _DRAFT)
-    return [name for name in os.listdir(own) if name in fixed or _DATA.fullmatch(name)]
-
-
-def _standing(own: int, place: Path, name: str = _MANIFEST) -> Kept | None:
-    """What is there, as far as it can be used at all."""
-    try:
-        return _read_manifest(own, place, name)
-    except KeptStateError:
-        return None
+    fixed = (_MANIFEST, _EARLIER, _BEGUN)
+    return [name for name in os.listdir(own) if name in fixed or _DATA.fullmatch(name) or _DRAFT.fullmatch(name)]
 
 
 def _read_manifest(own: int, place: Path, name: str = _MANIFEST) -> Kept | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import stat
@@ -25,9 +26,11 @@ class KeptStateError(Exception):
 
 
 def new(own: int, name: str) -> TextIO:
-    """To write, in place of whatever has that name."""
+    """To write, in place of whatever has that name. It is locked as long as it is open, where the volume has locks."""
     remove(own, name)
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=own)
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return os.fdopen(descriptor, "w", encoding="utf-8")
 
 
@@ -35,6 +38,28 @@ def remove(own: int, name: str) -> None:
     """Whether or not it is there."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=own)
+
+
+def remove_unlocked(own: int, name: str) -> None:
+    """As far as that can be done, and unless somebody who lives writes it (`new`)."""
+    with contextlib.suppress(OSError):
+        status = os.stat(name, dir_fd=own, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode) and _is_locked(own, name):
+            return
+        os.unlink(name, dir_fd=own)
+
+
+def _is_locked(own: int, name: str) -> bool:
+    descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=own)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def read(own: int, place: Path, name: str, made: Callable[[Any, TextIO], _Content]) -> _Content | None:

@@ -39,6 +39,7 @@ _ENDING = "the notebook's kernel is told to end"
 _RESTORE = "restore"
 _MOST_NAMED = 20
 _LOOK_AGAIN_S = 1.0
+_STAYS = "It stays there, and is set aside once this kernel keeps something"
 NO_FOLDER = "c.GpuMagics.kept_folder or NLS_KEPT_FOLDER names a folder that keeps those of notebooks"
 
 
@@ -221,7 +222,9 @@ class Lasting:
                 await asyncio.sleep(_LOOK_AGAIN_S)
             kept, earlier = await _aside(lambda: (files.look(), files.look(earlier=True)))
         except KeptStateError as error:
-            self._log.add(f"What an earlier kernel kept of this notebook is not used: {error}.", important=True)
+            self._log.add(
+                f"What an earlier kernel kept of this notebook is not used: {error}. {_STAYS}.", important=True
+            )
             return
         if begun is not None:
             self._log.add(_not_kept(begun, kept or earlier), important=True)

@@ -206,16 +206,35 @@ def test_what_a_killed_writer_left_is_not_taken_for_anything_and_goes_with_the_n
     first = write(files, {"a": 1})
     place = place_of(files)
     (place / "12.memory").write_bytes(b"half")
-    (place / "manifest.draft").write_text("{")
+    (place / "13.draft").write_text("{")
     assert load(files)[1]["a"] == 1
     write(files, {"a": 2}, {first.content})
     assert len([*place.iterdir()]) == 2
 
 
+def test_two_kernels_of_one_notebook_that_end_at_once_keep_both_states(files, monkeypatch):
+    """As with two servers on one home, both drained."""
+    descriptors, manifest, saver = save({"a": 2})
+    copy, ended = on_volume._copy, []
+
+    def copied_while_the_other_ends(source, target, extents):
+        copy(source, target, extents)
+        if not ended:
+            ended.append(True)
+            write(KeptFiles(files.folder, files.notebook), {"a": 1})
+
+    monkeypatch.setattr(on_volume, "_copy", copied_while_the_other_ends)
+    with contextlib.closing(saver):
+        files.write(descriptors, manifest, {})
+    assert load(files)[1]["a"] == 2
+    assert load(files, earlier=True)[1]["a"] == 1
+
+
 @pytest.mark.parametrize("plant", [os.mkfifo, lambda path: path.symlink_to("/dev/full")], ids=["fifo", "link"])
-def test_what_lies_where_a_draft_is_written_is_neither_waited_for_nor_followed(files, plant):
+def test_what_lies_where_a_draft_is_written_is_neither_waited_for_nor_followed(files, monkeypatch, plant):
     first = write(files, {"a": 1})
-    plant(place_of(files) / "manifest.draft")
+    monkeypatch.setattr(on_volume, "_draft_name", lambda: "13.draft")
+    plant(place_of(files) / "13.draft")
     write(files, {"a": 2}, {first.content})
     assert load(files)[1]["a"] == 2
 
@@ -250,6 +269,26 @@ def test_nothing_is_removed_where_a_manifest_cannot_be_read(files):
     files.clear()
     manifest.chmod(0o600)
     assert load(files) == (kept, {"a": 1})
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "earlier.json"])
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda path: path.write_text('{"format": "of a newer version"}'), lambda path: path.chmod(0o666)],
+    ids=["newer", "open to others"],
+)
+def test_what_cannot_be_read_is_set_aside_as_a_whole_and_told(files, name, spoil):
+    write(files, {"a": 1})
+    write(files, {"a": 2})
+    spoil(place_of(files) / name)
+    there = {path.name: path.read_bytes() for path in place_of(files).iterdir()}
+    files.begin(["a"], "[6]").close()
+    assert files.begun().names == ("a",), "where it is kept"
+    write(files, {"a": 3})
+    assert load(files)[1]["a"] == 3
+    (aside,) = (place for place in files.folder.iterdir() if ".unread-" in place.name)
+    assert {path.name: path.read_bytes() for path in aside.iterdir()} == there
+    assert any(str(aside) in why for why in notebooks(files.folder)[1])
 
 
 def test_what_a_kernel_was_killed_over_is_known_until_it_is_cleared(files):
