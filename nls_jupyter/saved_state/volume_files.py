@@ -96,6 +96,17 @@ def refuse_others(descriptor: int, place: Path) -> None:
         raise KeptStateError(f"{place} can be written by other users, so that it is not loaded; chmod go-w mends that")
 
 
+def refuse_unusable(folder: Path) -> None:
+    """Raises KeptStateError where nothing can be made in it, or it cannot be made in its parent."""
+    with told(folder):
+        place = folder if os.path.lexists(folder) else folder.parent
+        if not stat.S_ISDIR(place.stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(place, os.W_OK | os.X_OK, effective_ids=True):
+            refused = errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES
+            raise OSError(refused, os.strerror(refused))
+
+
 @contextlib.contextmanager
 def told(place: Path) -> Iterator[None]:
     """What the system refuses, as a clause."""

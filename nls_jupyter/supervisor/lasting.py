@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO, TypeVar
 from nls_jupyter.between.errors import GpuUnavailable
 from nls_jupyter.saved_state import read_manifest
 from nls_jupyter.saved_state.on_volume import KeptFiles, notebooks
-from nls_jupyter.saved_state.volume_files import KeptStateError
+from nls_jupyter.saved_state.volume_files import KeptStateError, refuse_unusable
 from nls_jupyter.supervisor import notices
 from nls_jupyter.supervisor.completed import gone
 from nls_jupyter.supervisor.kept_state import SavedState
@@ -213,10 +213,14 @@ class Lasting:
     # The next kernel
 
     async def announce(self) -> None:
-        """Tell the user of what an earlier kernel has left."""
+        """Tell the user of what an earlier kernel has left, and where nothing can be kept, before that is needed."""
         if self._files is None:
             return
         files = self._files
+        try:
+            await _aside(lambda: refuse_unusable(files.folder))
+        except KeptStateError as error:
+            self._log.add(f"Nothing of this notebook can be kept beyond its kernel: {error}.", important=True)
         try:
             while (begun := await _aside(files.begun)) is not None and begun.goes_on:  # noqa: ASYNC110 - elsewhere
                 await asyncio.sleep(_LOOK_AGAIN_S)

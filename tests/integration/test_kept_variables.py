@@ -201,14 +201,15 @@ def last(daemon: DaemonProcess) -> int:
 
 
 def test_a_folder_that_cannot_be_used_is_named_with_what_is_lost(
-    daemon: DaemonProcess, opened: Callable[..., AutoKernel]
+    daemon: DaemonProcess, opened: Callable[..., AutoKernel], tmp_path: Path
 ) -> None:
-    before = last(daemon)
-    with opened(NLS_KEPT_FOLDER="/proc/kept") as kernel:
-        kernel.run(MAKE)
-    assert "are lost with the kernel: /proc/kept" in log_of(kernel)
+    before, folder = last(daemon), tmp_path / "missing" / "kept"
+    with opened(NLS_KEPT_FOLDER=str(folder)) as kernel:
+        shown = kernel.run(MAKE)
+        assert f"can be kept beyond its kernel: {folder}" in shown.text("stderr") + shown.text()
+    assert f"are lost with the kernel: {folder}" in log_of(kernel)
     (entry,) = losses(daemon, before)
-    assert entry["reason"].startswith("the notebook's kernel is told to end: /proc/kept")
+    assert entry["reason"].startswith(f"the notebook's kernel is told to end: {folder}")
     assert {"model", "view", "lines"} <= set(entry["missing"])
     assert "lost" in daemon.nls("history").stdout
 

@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
+import os
+import re
 import sys
 from typing import TYPE_CHECKING
 from unittest.mock import AsyncMock, Mock
@@ -61,3 +63,30 @@ def test_what_an_earlier_kernel_still_writes_is_waited_for(
     told = [notice.text for notice in log.entries if "it had kept a, b as of cell [6]: nothing" in notice.text]
     assert len(told) == len(log.entries) == place.until_asked.await_count == killed
     assert files.begun() is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [
+        ("missing/kept", "No such file or directory"),
+        ("file", "Not a directory"),
+        ("file/kept", "Not a directory"),
+        ("link", "No such file or directory"),
+        ("closed/kept", "Permission denied"),
+        ("kept", None),
+    ],
+)
+def test_a_folder_in_which_nothing_can_be_kept_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, why: str | None
+) -> None:
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr(os, "access", lambda place, *_, **__: place.name != "closed")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to("missing")
+    of_this_notebook, log, _ = of(KeptFiles(tmp_path / folder, "digits.ipynb"))
+    asyncio.run(of_this_notebook.announce())
+    told = [notice.text for notice in log.entries if notice.text.startswith("Nothing of this notebook can be kept")]
+    if why is None:
+        assert not log.entries
+    else:
+        assert re.search(f"{folder} cannot be used: {why}", *told)
