@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.output import tell, why
+from nls_scheduler.cli.types import told
 from nls_scheduler.units.durations import parse_duration
 from nls_scheduler.units.sizes import parse_bytes
 
@@ -38,33 +39,26 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         parents=[common],
     )
     parser.add_argument("--to", type=Path, default=Path("observation.jsonl"), metavar="FILE", help="(%(default)s)")
-    parser.add_argument("--for", type=_duration, dest="for_s", metavar="TIME", help="end after so long, as 7d")
-    parser.add_argument("--every", type=_duration, default=5.0, metavar="TIME", help="between two looks (5s)")
+    parser.add_argument(
+        "--for", type=told(parse_duration), dest="for_s", metavar="TIME", help="end after so long, as 7d"
+    )
+    parser.add_argument(
+        "--every", type=told(parse_duration), default=5.0, metavar="TIME", help="between two looks (5s)"
+    )
     parser.add_argument(
         "--server", action="append", default=[], metavar="URL", help="a Jupyter Server (default: this user's own)"
     )
     parser.add_argument("--hub", action="append", default=[], metavar="URL", help="a JupyterHub, for all its servers")
     parser.add_argument("--names", action="store_true", help="record names as they are; without, they are hashed")
     parser.add_argument(
-        "--most", type=_bytes, metavar="SIZE", help="of a larger file the older half is left out (64MiB)"
+        "--most", type=told(_bytes), metavar="SIZE", help="of a larger file the older half is left out (64MiB)"
     )
     parser.set_defaults(run=_run)
 
 
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
 def _bytes(text: str) -> int:
-    try:
-        size_bytes = parse_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    if size_bytes < 2**16:
-        raise argparse.ArgumentTypeError(f"{text} is too little: 64KiB at least")
+    if (size_bytes := parse_bytes(text)) < 2**16:
+        raise ValueError(f"{text} is too little: 64KiB at least")
     return size_bytes
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.output import tell
+from nls_scheduler.cli.types import told
 from nls_scheduler.core.model.priorities import parse_priority
 from nls_scheduler.processes import guardian
 from nls_scheduler.units.durations import parse_duration
@@ -81,7 +82,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--queue", metavar="NAME", help="whose quota it counts in (default: NLS_QUEUE, or your own)")
     parser.add_argument(
         "--max-wait",
-        type=_duration,
+        type=told(parse_duration),
         metavar="TIME",
         help="give up after so long without a GPU: 90s, 10m, 2h; also when it was stopped and waits again",
     )
@@ -100,13 +101,6 @@ def _priority(text: str) -> int:
         return parse_priority(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not {error}") from None
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.output import say, table, tell, why
+from nls_scheduler.cli.types import told
 from nls_scheduler.units.counts import counted
 from nls_scheduler.units.sizes import parse_size
 
@@ -78,8 +79,10 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--generate", metavar="NOTEBOOKSxTIME", help="make one, as in 18x2d, from published percentiles")
     which.add_argument("--from-journal", type=Path, metavar="JOURNAL", help="what a daemon's journal.db has seen")
     parser.add_argument("--seed", type=int, default=1, help="of --generate: another one makes another workload (1)")
-    parser.add_argument("--request", type=_size, default=0.5, help="of generated and observed notebooks (0.5)")
-    parser.add_argument("--limit", type=_size, default=1.0, help="their limit (1.0)")
+    parser.add_argument(
+        "--request", type=told(parse_size), default=0.5, help="of generated and observed notebooks (0.5)"
+    )
+    parser.add_argument("--limit", type=told(parse_size), default=1.0, help="their limit (1.0)")
     parser.add_argument(
         "--commands", type=_amount, default=0.0, metavar="PER_DAY", help="of --generate: commands of a whole GPU (0)"
     )
@@ -94,13 +97,6 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
         "--more-users", type=_count, default=0, metavar="COUNT", help="what if there were so many more like the first"
     )
     parser.add_argument("--save-workload", type=Path, metavar="FILE", help="write the workload, .csv or .parquet")
-
-
-def _size(text: str) -> float | int:
-    try:
-        return parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _amount(text: str) -> float:
