@@ -222,7 +222,7 @@ class KeptFiles:
                         return kept
             raise KeptStateError("cells went on while it was written")
         except SavedStateDamagedError as error:
-            raise KeptStateError(str(error)) from error
+            raise KeptStateError(str(error).rstrip(".")) from error
         finally:
             arena.close()
 
@@ -471,7 +471,7 @@ def _into_memory(own: int, place: Path, kept: Kept) -> list[int]:
         for copy in copies:
             os.close(copy)
         if isinstance(error, SavedStateDamagedError):
-            raise KeptStateError(f"{place} is damaged: {error}") from error
+            raise KeptStateError(f"{place} is damaged: {str(error).rstrip('.')}") from error
         raise
     finally:
         for source in sources:

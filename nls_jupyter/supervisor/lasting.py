@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
@@ -141,6 +141,7 @@ class Lasting:
         if saved is None or not (saved.manifest.variables or saved.manifest.missing):
             return Ended(why is None, "nothing to keep" if why is None else _said(why), self._lost(why, None))
         _tell(f"This kernel is told to end: {_listed(saved.manifest)} go to {self._files.folder}.")
+        replaced = await self._replaced(self._files)
         try:
             kept = await self._written(self._files, saved)
         except KeptStateError as error:
@@ -150,7 +151,22 @@ class Lasting:
         behind = gone(self._keeper.completed.unsaved, saved.manifest.cell) or why
         more = f" {behind}" if behind else ""
         sentence = f"{_listed(saved.manifest)} are kept as of cell {kept.cell}; %gpu restore brings them back.{more}"
-        return Ended(not behind, _said(sentence), self._lost(why, saved.manifest))
+        lost = self._lost(why, saved.manifest)
+        if replaced is not None and replaced.content != kept.content:
+            others = tuple(name.name for name in replaced.variables)
+            gone_too = f"what was kept on {replaced.at}, which no kernel has brought back, is replaced"
+            sentence = f"{sentence} {gone_too[0].upper()}{gone_too[1:]}: {_some(others)}."
+            lost = replace(lost, missing=(*lost.missing, *others)) if lost is not None else Lost(gone_too, others)
+        return Ended(not behind, _said(sentence), lost)
+
+    async def _replaced(self, files: KeptFiles) -> Kept | None:
+        """What has no place beside the earlier one that stays, as nobody has brought back either."""
+        try:
+            there = await _aside(lambda: (files.look(), files.look(earlier=True)))
+        except KeptStateError:
+            return None  # it is set aside
+        kept, earlier = (None if one is None or one.content in self._taken else one for one in there)
+        return None if earlier is None else kept
 
     def _lost(self, why: str | None, manifest: Manifest | None, unwritten: Sequence[str] = ()) -> Lost | None:
         """What is not in the files. `why`: something could not be saved before, or the `unwritten` not be written."""
@@ -235,6 +251,10 @@ class Lasting:
         for one, how in ((kept, "%gpu restore"), (earlier, "%gpu restore earlier")):
             if one is not None and one.content not in self._taken:
                 told_of = f"{told(one)} kept by an earlier kernel of this notebook on {one.at}: {how} brings them back."
+                if one is kept and earlier is not None and earlier.content not in self._taken:
+                    told_of += (
+                        " What this kernel keeps takes their place, unless they or the earlier ones are back by then."
+                    )
                 self._announced[one.content] = told_of
                 self._log.add(told_of, important=True)
         if begun is not None:
@@ -269,7 +289,7 @@ class Lasting:
             keeper.hold(saved.descriptors, saved.manifest)
             self._take(kept)
             keeper.coming_back.awaited = True
-            return f"{told(kept)} kept on {kept.at}: back with the next GPU cell."
+            return f"{told(kept)} kept on {kept.at}, as of cell {kept.cell}: back with the next GPU cell."
         try:
             return await self._taken_in(saved, kept)
         finally:

@@ -226,6 +226,26 @@ def test_the_history_tells_only_what_is_not_kept(daemon: DaemonProcess, opened: 
     assert losses(daemon, before) == []
 
 
+def test_what_has_no_place_beside_the_earlier_one_is_told_before_and_when_it_goes(
+    daemon: DaemonProcess, opened: Callable[..., AutoKernel]
+) -> None:
+    for name in ("first", "second"):
+        with opened() as kernel:
+            kernel.run(f"%%gpu\n{name} = 1")
+        assert "is replaced" not in log_of(kernel)
+    before = last(daemon)
+    with opened() as third:
+        assert "takes their place, unless" in third.run("%%gpu\nthird = 1").text("stderr")
+    assert "which no kernel has brought back, is replaced: second." in log_of(third)
+    (entry,) = losses(daemon, before)
+    assert (entry["missing"], "is replaced" in entry["reason"]) == (["second"], True)
+    with opened() as fourth:
+        fourth.run("%gpu restore")
+        fourth.run("%%gpu\nthird")
+        fourth.run("%gpu restore earlier")
+        assert fourth.run("%%gpu\nfirst + third").result == "2"
+
+
 def test_exit_keeps_them_too(opened: Callable[..., AutoKernel]) -> None:
     with opened() as kernel:
         kernel.run(MAKE)
