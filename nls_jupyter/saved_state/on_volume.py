@@ -15,7 +15,6 @@ whoever restores them: they have to be the user's own, and nobody else's to writ
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -37,6 +36,7 @@ from nls_jupyter.saved_state.manifest import MissingName, SavedName
 from nls_jupyter.saved_state.room import MachineRoom
 from nls_jupyter.saved_state.volume_files import (
     KeptStateError,
+    is_written,
     new,
     open_own,
     read,
@@ -443,15 +443,8 @@ def _read_manifest(own: int, place: Path, name: str = _MANIFEST) -> Kept | None:
 
 
 def _begun(content: Any, note: TextIO) -> Begun:
-    goes_on = False
-    try:
-        fcntl.flock(note, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        goes_on = True
-    except OSError:
-        pass  # a volume without locks
     datetime.fromisoformat(content["written"])
-    return Begun(content["written"], content["cell"], tuple(content["names"]), goes_on)
+    return Begun(content["written"], content["cell"], tuple(content["names"]), is_written(note.fileno()))
 
 
 def _into_memory(own: int, place: Path, kept: Kept) -> list[int]:

@@ -50,15 +50,21 @@ def remove_unlocked(own: int, name: str) -> None:
 
 
 def _is_locked(own: int, name: str) -> bool:
-    descriptor = os.open(name, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=own)
+    descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=own)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return is_written(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_written(descriptor: int) -> bool:
+    """Whether somebody who lives writes this file (`new`); never known on a volume without locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:
         pass
-    finally:
-        os.close(descriptor)
     return False
 
 
