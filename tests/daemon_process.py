@@ -174,10 +174,15 @@ class DaemonProcess:
         return next((w for w in self.status()["workloads"] if w["name"] == name), None)
 
     def wait_for(self, name: str, timeout_s: float = 15.0, **fields: object) -> Any:
-        """The status entry of that name, once it has these fields."""
+        """The status entry of that name, once it has these fields. A failure says how it was last, and how it came."""
+        last: Any = None
 
         def found() -> Any:
-            entry = self.workload(name)
-            return entry if entry is not None and all(entry[key] == value for key, value in fields.items()) else None
+            nonlocal last
+            last = self.workload(name)
+            return last if last is not None and all(last[key] == value for key, value in fields.items()) else None
 
-        return wait_until(found, timeout_s)
+        try:
+            return wait_until(found, timeout_s)
+        except AssertionError:
+            raise AssertionError(f"{name} had not {fields} within {timeout_s} s, but was {last}\n{self.log}") from None
