@@ -5,7 +5,7 @@ from dataclasses import replace
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
-from nls_scheduler.core.model.reasons import Reason
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.spec import Kind
 from stage import TOTAL, Stage, bare, with_one_small_gpu
 
@@ -273,3 +273,39 @@ def test_a_gpu_is_held_only_by_who_is_there() -> None:
     stage.node.sample()
     stage.node.settle()
     assert stage.runs("waits")
+
+
+def two_alone(**policy: object) -> Stage:
+    """Two notebooks that do not burst, each at home on a Gpu: together on one they would leave the other empty."""
+    stage = Stage(2, starvation_s=100.0, **policy)
+    stage.notebook("one", 0.25, 0.25)
+    stage.command("between", 0.75)
+    stage.notebook("other", 0.25, 0.25)
+    stage.ends("between")
+    assert (stage.home("one"), stage.home("other")) == ([0], [1])
+    return stage
+
+
+def test_one_changes_its_home_for_who_needs_a_whole_gpu() -> None:
+    stage = two_alone()
+    stage.command("whole", 1.0)
+    assert stage.runs("whole", "one", "other")
+
+
+def test_where_too_many_would_have_to_leave_a_newcomer_reads_so_and_comes_once_it_has_waited_long() -> None:
+    stage = two_alone(max_moved_for_one=0)
+    stage.command("whole", 1.0)
+    assert stage.phase("whole") == "queued"
+    assert stage.reason("whole").because[0] == Why(Reason.MOVES_TOO_MANY, numbers=(100.0, 0))
+    stage.command("behind", 0.5)
+    assert stage.runs("behind")
+    stage.ends("behind")
+    stage.after(101)
+    assert stage.runs("whole", "one", "other")
+
+
+def test_who_waits_alone_wakes_the_plan_when_it_has_waited_long() -> None:
+    stage = two_alone(max_moved_for_one=0)
+    stage.command("whole", 1.0)
+    stage.after(60)
+    assert stage.node.state.timer_at == 100.0

@@ -134,6 +134,10 @@ TABLE = [
         Why(Reason.NO_ROOM, bytes=(8 * GIB,), numbers=(1, 1), names=("red",), because=(HELD,)),
         "no room for 8 GiB on one GPU for the one member of gang red: GPU 0 is held by alice and bob",
     ),
+    (
+        Why(Reason.MOVES_TOO_MANY, numbers=(300.0, 5)),
+        "more than 5 would have to leave their GPUs for it, which they do once it has waited 5 min",
+    ),
     (HELD, "GPU 0 is held by alice and bob"),
     (
         Why(Reason.HELD, gpus=(A,), who=(ALICE,), bytes=(12 * GIB,)),

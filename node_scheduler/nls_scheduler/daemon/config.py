@@ -97,6 +97,11 @@ class NlsScheduler(Configurable):
     ).tag(config=True)
     cool_down_s = Float(_POLICY.cool_down_s, help="Between two moves for burst alone.").tag(config=True)
     starvation_s = Float(_POLICY.starvation_s, help="A larger request is passed by this long.").tag(config=True)
+    max_moved_for_one = Int(
+        _POLICY.max_moved_for_one,
+        help="So many others leave their Gpus at most, for each Gpu that one asks for who finds no home beside them; "
+        "as many as it takes once that has waited for starvation_s.",
+    ).tag(config=True)
     max_workloads_per_gpu = Int(
         _POLICY.max_workloads_per_gpu,
         allow_none=True,

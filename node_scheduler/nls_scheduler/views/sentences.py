@@ -65,6 +65,9 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.NOBODY_YIELDS: "nobody who holds a GPU can yield that much",
     Reason.KEPT_FOR: "{w.gpus} is kept for {w.who}, whose cell has waited longer",
     Reason.TURN_OF: "{w.gpus} is held by {w.who}, whose turn ends first",
+    Reason.MOVES_TOO_MANY: (
+        "more than {w.counts[1]} would have to leave their GPUs for it, which they do once it has waited {w.seconds}"
+    ),
     Reason.NO_HOME: "its request fits on no GPU on paper",
     Reason.NO_HOME_YET: "the cluster's scheduler has not said yet which GPU its pod has",
     Reason.JOURNAL_LOST: "the daemon has lost its journal, and waits {w.seconds} for who runs to tell of itself",

@@ -30,6 +30,8 @@ class Policy:
         cool_down_s: between two moves of one workload for burst alone.
         max_moves_per_hour: of one workload for burst alone; 0: never for burst alone.
         starvation_s: after this wait a larger request is no longer passed by.
+        max_moved_for_one: so many others leave their Gpus at most for each Gpu that one asks for who has no home; as
+            many as it takes once that has waited for `starvation_s`.
         max_workloads_per_gpu: of the default pool, as `placement`, `idle_suspend_s`, `oversubscribe` and
             `freeze_cells`; see `Pool`.
         placement: see above.
@@ -58,6 +60,7 @@ class Policy:
     cool_down_s: float = 30.0
     max_moves_per_hour: int = 12
     starvation_s: float = 300.0
+    max_moved_for_one: int = 5
     max_workloads_per_gpu: int | None = 5
     placement: Placement = Placement.SPREAD
     idle_suspend_s: float | None = None

@@ -60,6 +60,7 @@ class Reason(StrEnum):
     NOBODY_YIELDS = "nobody-can-yield"
     KEPT_FOR = "gpu-kept-for-longer-wait"
     TURN_OF = "turn-of-others"
+    MOVES_TOO_MANY = "would-move-too-many"
     NO_HOME = "no-home-on-paper"
     NO_HOME_YET = "home-not-told"
     JOURNAL_LOST = "journal-lost"

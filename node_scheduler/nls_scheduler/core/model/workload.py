@@ -229,8 +229,9 @@ class Workload:
                 return always
             if not self.spec.resizable and self.spec.gang is None:
                 return (*always, self.current)
-        since = (self.waiting_since, self.resident_since)
-        return (*always, self.phase, self.current, self.wish, self.move, *since, self.gang_done, self.gang_trouble)
+        since, brings = (self.waiting_since, self.resident_since), None if self.current else self.return_bytes
+        gang = (self.gang_done, self.gang_trouble)
+        return (*always, self.phase, self.current, self.wish, self.move, *since, brings, *gang)
 
     @computed_once
     def place_facts(self) -> tuple[object, ...]:

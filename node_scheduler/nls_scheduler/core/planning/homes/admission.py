@@ -11,7 +11,7 @@ from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes import elastic, repacking
 from nls_scheduler.core.planning.homes.displacing import displace
-from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, pinned_to
+from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, pinned_to, starves_at
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Admission(Paper):
         self.displaced: list[Workload] = []
         self.exchanged = 0
         self._too_large: dict[tuple[object, ...], int] = {}
-        self._in_vain: dict[tuple[object, frozenset[GpuUuid]], WorkloadId] = {}
+        self._in_vain: dict[tuple[object, frozenset[GpuUuid], bool], WorkloadId] = {}
         self._reserved: dict[GpuUuid, Workload] = {}
         self._unreserved = self._all_usable
         self._usable_for: dict[WorkloadId, frozenset[GpuUuid]] = {}
@@ -142,7 +142,7 @@ class Admission(Paper):
 
     def in_vain(self) -> dict[object, WorkloadId]:
         """The first who has found no home beside all that have one and all that is kept for others, by the demand."""
-        return {demand: first for (demand, usable), first in self._in_vain.items() if usable == self._unreserved}
+        return {demand: first for (demand, usable, _), first in self._in_vain.items() if usable == self._unreserved}
 
     def reserve_for(self, unit: list[Workload]) -> None:
         """Keep for `unit` every Gpu that it may get one day; nothing is kept for one that could never be admitted.
@@ -244,10 +244,11 @@ class Admission(Paper):
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
         is_like_others = not workload.current and pinned_to(workload) is None and workload.spec.gang is None
-        alike = (workload.spec.demand, self.usable) if is_like_others else None
+        starves = self.at >= starves_at(self.state, workload)
+        alike = (workload.spec.demand, self.usable, starves) if is_like_others else None
         if alike is not None and alike in self._in_vain:
             return False
-        if not self._admit(workload):
+        if not self._admit(workload, starves=starves):
             if alike is not None:
                 self._in_vain[alike] = workload.id
             return False
@@ -256,9 +257,10 @@ class Admission(Paper):
             self._note_exchange()
         return True
 
-    def _admit(self, workload: Workload) -> bool:
+    def _admit(self, workload: Workload, *, starves: bool) -> bool:
         spec, pools = workload.spec, tuple(self.pools_for(workload))
         kind: tuple[object, ...] = (workload.fewest_gpus, pools, spec.can_take_turns, pinned_to(workload), self.usable)
+        kind = (*kind, starves)
         if pools and self._may_find_room(kind, spec.request_bytes):
             roomy = max(self.free.values(), default=0) >= spec.request_bytes
             if roomy and (repacking.settle_in(self, workload) or self.readmit(workload)):

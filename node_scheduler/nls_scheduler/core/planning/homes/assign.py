@@ -10,6 +10,7 @@ The rule: the sum of the requests at home on a Gpu stays within its capacity, wh
 from __future__ import annotations
 
 from itertools import zip_longest
+from math import inf
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import key_of
@@ -49,7 +50,7 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
     heads = [unit[0] for unit in units.values()]
     waiting: list[Workload] = []
     starves = admission.looked_at.until
-    for position, head in enumerate(heads if ledger is None else ledger.in_turn(heads), start=1):
+    for head in heads if ledger is None else ledger.in_turn(heads):
         unit = units[head.id]
         result.line += [w.id for w in unit]
         changes = admission.exchanged
@@ -64,8 +65,6 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
         if state.at >= starves_at:
             admission.reserve_for(unit)
             continue
-        if starves_at < starves and len(heads) > position:
-            result.wake_at.append(starves_at)
         starves = min(starves, starves_at)
     displaced = [w for w in admission.displaced if w.id not in result.homes]
     result.line += [w.id for w in displaced if w.id not in result.line]
@@ -73,6 +72,8 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
     _say_why(state, admission, [*waiting, *displaced])
     if not waiting and not displaced:
         elastic.grow(admission)
+    if starves < inf:
+        result.wake_at.append(starves)
     result.in_vain, result.starves_at, result.left = admission.in_vain(), starves, dict(admission.free)
     admission.looked_at.until = min((starves, admission.looked_at.until, *(t for t in result.wake_at if t > state.at)))
     return result, admission.looked_at
@@ -162,8 +163,11 @@ def _held_in(
 
 def _no_room(admission: Admission, workload: Workload, held: tuple[Why, ...], last: Why | None) -> Why:
     """That there is none, and who has it; `last` where it says just that."""
-    spec, ledger = workload.spec, admission.ledger
+    spec, ledger, policy = workload.spec, admission.ledger, admission.state.policy
     because = held if ledger is None else (*held, ledger.standing(workload, spec.pools[0]))
+    if workload.id in admission.result.spared_by:
+        numbers = (policy.starvation_s, policy.max_moved_for_one * workload.fewest_gpus)
+        because = (Why(Reason.MOVES_TOO_MANY, numbers=numbers), *because)
     demand, gang = (spec.gpu_count, spec.gang_size), () if spec.gang is None else (spec.gang,)
     parts = (Reason.NO_ROOM, (spec.request_bytes,), demand, gang, because)
     if last is not None and (last.kind, last.bytes, last.numbers, last.names, last.because) == parts:

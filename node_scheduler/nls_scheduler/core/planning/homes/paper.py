@@ -36,6 +36,7 @@ class Homes:
         starves_at: when somebody will have waited so long that room is kept free.
         ledger: what each queue has and asks for; `None` where no queues are configured.
         left: bytes of each Gpu on paper beside all of `homes`.
+        spared_by: who waits although there is a way, as too many would have to leave their Gpus for it.
     """
 
     homes: dict[WorkloadId, tuple[GpuUuid, ...]] = field(default_factory=dict)
@@ -48,6 +49,7 @@ class Homes:
     in_vain: Mapping[object, WorkloadId] = field(default_factory=dict)
     ledger: Ledger | None = None
     left: Mapping[GpuUuid, int] = field(default_factory=dict)
+    spared_by: set[WorkloadId] = field(default_factory=set)
 
     def copied(self) -> Homes:
         """The same, in which homes can be exchanged."""
@@ -63,6 +65,11 @@ def pinned_to(workload: Workload) -> tuple[GpuUuid, ...] | None:
     if workload.is_bound:
         return workload.current
     return None if workload.spec.may_borrow else workload.stands_on
+
+
+def starves_at(state: NodeState, workload: Workload) -> float:
+    """From when on `workload` has waited long for a home; never while it is on a Gpu, or wants none."""
+    return inf if workload.waiting_since is None else workload.waiting_since + state.policy.starvation_s
 
 
 def counts(workload: Workload) -> Sequence[int]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from nls_scheduler.core.model import topology
 from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.values import computed_once
-from nls_scheduler.core.planning.homes.paper import counts, pinned_to
+from nls_scheduler.core.planning.homes.paper import counts, pinned_to, starves_at
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
 from nls_scheduler.core.planning.making_room.make_room import Demand, make_room, without
 
@@ -59,7 +59,6 @@ def settle_beside_all(paper: Paper, newcomer: Workload) -> bool:
     """A home where nobody who is on a Gpu has to go, although there is none beside the others' homes as they are."""
     if newcomer.present or paper.oversubscribed or not _is_enough(paper, newcomer):
         return False
-    paper.looked_at.costs = True
     there = _in_fact(paper)
     return any(_settle_beside_all(paper, newcomer, there, count) for count in counts(newcomer))
 
@@ -81,14 +80,14 @@ def closer(paper: Paper, newcomer: Workload, gpus: tuple[GpuUuid, ...]) -> tuple
 def _settle_beside_all(paper: Paper, newcomer: Workload, there: _There, count: int) -> bool:
     """A home where nobody who is on a Gpu has to go: who is off has its own elsewhere, which costs nobody anything.
 
-    First where those who are off have room beside all that others hold; then beside what others are promised; then,
-    with whoever may borrow at home elsewhere than where it is.
+    First where those who are off have room beside all that others hold; then beside what others are promised; then
+    with another home for whoever borrows where it is.
     """
     state = paper.state
     beside = there.beside_all(newcomer)
     off = [piece for piece in there.pieces if not state.workloads[piece.id].present]
-    on_paper = [piece for piece in there.pieces if piece in off or state.workloads[piece.id].spec.may_borrow]
-    ways = ((there.free, off), (there.promised, off), (there.promised, on_paper))
+    away = [piece for piece in there.pieces if piece in off or there.is_away(state.workloads[piece.id])]
+    ways = ((there.free, off), (there.promised, off), (there.promised, away))
     for pool in paper.pools_for(newcomer, count):
         gpus = [uuid for uuid in paper.open_gpus(newcomer, pool) if uuid in beside]
         for room, pieces in ways if len(gpus) >= count else ():
@@ -127,7 +126,10 @@ def _sets(paper: Paper, ranked: Sequence[GpuUuid], count: int) -> list[tuple[Gpu
 
 
 def repack(paper: Paper, newcomer: Workload) -> bool:
-    """Admit `newcomer` by giving others another home: the fewest bytes moved, or else whatever fits."""
+    """Admit `newcomer` by giving others another home: the fewest bytes moved, or else whatever fits.
+
+    Only where few leave their Gpus for that, as long as it has not waited long.
+    """
     if not _is_enough(paper, newcomer):
         return False
     admitted = [w for w in paper.admitted() if w.given_home is None and not w.stands_at_home]
@@ -136,7 +138,7 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
     choices = [bursters] if len(movable) == len(bursters) else [bursters, movable]
     tries = (_packed_again(paper, newcomer, candidates) for candidates in choices)
     packed, there = next((found for found in tries if found is not None), None), None
-    search = not paper.oversubscribed
+    search, again = not paper.oversubscribed, packed is not None
     # The search for the cheapest way costs more than a packing: only where there is a way at all.
     if packed is None:
         if paper.oversubscribed or not _may_search(paper, newcomer):
@@ -146,7 +148,11 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
         if packed is None:
             return False
         search = len(there.free) <= _FEW or _has_just_come(paper, newcomer)
-    if not search or not _consolidate(paper, newcomer, there or _in_fact(paper)):
+    if _moves_too_many(paper, newcomer, packed):
+        if again:  # what is searched for only once is not told: a moment later nobody would know it
+            paper.result.spared_by.add(newcomer.id)
+        return False
+    if not search or not _consolidate(paper, newcomer, there or _in_fact(paper), spares=True):
         _change_homes(paper, newcomer, packed)
     return True
 
@@ -179,6 +185,13 @@ class _Change:
     home: tuple[GpuUuid, ...]
     homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]
     moved: Collection[WorkloadId]
+
+
+def _moves_too_many(paper: Paper, newcomer: Workload, change: _Change) -> bool:
+    """Whether more would leave their Gpus than may for one who has not waited long."""
+    state, homes = paper.state, {**paper.result.homes, **change.homes}
+    leave = [key for key in change.moved if state.workloads[key].current not in ((), homes[key])]
+    return len(leave) > state.policy.max_moved_for_one * newcomer.fewest_gpus and paper.at < starves_at(state, newcomer)
 
 
 def _change_homes(paper: Paper, newcomer: Workload, change: _Change) -> None:
@@ -272,6 +285,10 @@ class _There:
         """Whether it is in fact on the Gpu where it is taken to be at home, and not on its way out."""
         return workload.stays and workload.current == self.place[workload.id]
 
+    def is_away(self, workload: Workload) -> bool:
+        """Whether its home is elsewhere than where it is."""
+        return workload.current != self.paper.result.homes[workload.id]
+
     def size_bytes(self, workload: Workload) -> int:
         """What it takes there: all that it holds, or its request on paper."""
         return workload.size_bytes if self.is_at(workload) else workload.spec.request_bytes
@@ -330,8 +347,11 @@ class _There:
         return works, moved
 
 
-def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
-    """Several Gpus: those that are closest together go before fewer bytes, as somebody moves in any case."""
+def _consolidate(paper: Paper, newcomer: Workload, there: _There, *, spares: bool = False) -> bool:
+    """Several Gpus: those that are closest together go before fewer bytes, as somebody moves in any case.
+
+    `spares`: nothing is owed to `newcomer` yet, so that no way is taken that moves too many.
+    """
     if pinned_to(newcomer) is not None:
         return False
     paper.looked_at.costs = True
@@ -346,6 +366,8 @@ def _consolidate(paper: Paper, newcomer: Workload, there: _There) -> bool:
             answer = make_room(there.free, there.pieces, demand, budget=budget)
             if answer is not None:
                 change = there.change(answer.gpus, answer.moves)
+                if spares and _moves_too_many(paper, newcomer, change):
+                    continue
                 _change_homes(paper, newcomer, change)
                 for key in change.moved:
                     mover = paper.state.workloads[key]
