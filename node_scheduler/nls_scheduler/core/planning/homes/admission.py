@@ -39,6 +39,7 @@ class Admission(Paper):
     Attributes:
         displaced: who has lost a home to somebody whose queue is owed it.
         exchanged: how often others had to change or lose a home for somebody.
+        behind: those in line behind the unit that is admitted now.
 
     Room that is kept for one that has waited long is not usable for those behind it in the line.
     """
@@ -47,6 +48,7 @@ class Admission(Paper):
         super().__init__(state)
         self.displaced: list[Workload] = []
         self.exchanged = 0
+        self.behind: Sequence[list[Workload]] = ()
         self._too_large: dict[tuple[object, ...], int] = {}
         self._in_vain: dict[tuple[object, frozenset[GpuUuid], bool], WorkloadId] = {}
         self._reserved: dict[GpuUuid, Workload] = {}
@@ -244,11 +246,12 @@ class Admission(Paper):
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
         is_like_others = not workload.current and pinned_to(workload) is None and workload.spec.gang is None
-        starves = self.at >= starves_at(self.state, workload)
-        alike = (workload.spec.demand, self.usable, starves) if is_like_others else None
+        alike = (
+            (workload.spec.demand, self.usable, self.at >= starves_at(self.state, workload)) if is_like_others else None
+        )
         if alike is not None and alike in self._in_vain:
             return False
-        if not self._admit(workload, starves=starves):
+        if not self._admit(workload):
             if alike is not None:
                 self._in_vain[alike] = workload.id
             return False
@@ -257,18 +260,18 @@ class Admission(Paper):
             self._note_exchange()
         return True
 
-    def _admit(self, workload: Workload, *, starves: bool) -> bool:
-        spec, pools = workload.spec, tuple(self.pools_for(workload))
-        kind: tuple[object, ...] = (workload.fewest_gpus, pools, spec.can_take_turns, pinned_to(workload), self.usable)
-        kind = (*kind, starves)
-        if pools and self._may_find_room(kind, spec.request_bytes):
-            roomy = max(self.free.values(), default=0) >= spec.request_bytes
-            if roomy and (repacking.settle_in(self, workload) or self.readmit(workload)):
+    def _admit(self, workload: Workload) -> bool:
+        spec, kind = workload.spec, self._kind(workload)
+        if self.pools_for(workload) and self._may_find_room(kind, spec.request_bytes):
+            if self._finds_room(workload):
                 return True
             if self.admit_by_packing(workload):
                 self._note_exchange()
                 return True
+            known = kind in self._too_large
             self._too_large[kind] = spec.request_bytes
+            if not known:
+                self._look_for_the_smallest(kind)
         if self.ledger is None:
             return False
         kind = (*kind, spec.pools, spec.priority, self.ledger.leaf(workload))
@@ -279,6 +282,31 @@ class Admission(Paper):
             return True
         self._too_large[kind] = spec.request_bytes
         return False
+
+    def _kind(self, workload: Workload) -> tuple[object, ...]:
+        """What makes two who ask for as much find room in the same way."""
+        takes_turns = bool(self.oversubscribed) and workload.spec.can_take_turns
+        pools, starves = tuple(self.pools_for(workload)), self.at >= starves_at(self.state, workload)
+        return (workload.fewest_gpus, pools, takes_turns, pinned_to(workload), self.usable, starves)
+
+    def _finds_room(self, workload: Workload) -> bool:
+        """A home beside the others' homes."""
+        roomy = max(self.free.values(), default=0) >= workload.spec.request_bytes
+        return roomy and (repacking.settle_in(self, workload) or self.readmit(workload))
+
+    def _look_for_the_smallest(self, kind: tuple[object, ...]) -> None:
+        """Where even the smallest of those behind in the line finds no room, nobody has to be tried in between."""
+        alone = (unit[0] for unit in self.behind if len(unit) == 1)
+        alike = [w for w in alone if w.id not in self.result.homes and self._kind(w) == kind]
+        smallest = min(alike, key=lambda w: w.spec.request_bytes, default=None)
+        if smallest is None or not self._may_find_room(kind, smallest.spec.request_bytes):
+            return
+        checkpoint, searched = self.checkpoint(), self.searched
+        if not (self._finds_room(smallest) or self.admit_by_packing(smallest)):
+            self._too_large[kind] = smallest.spec.request_bytes
+            return
+        self.roll_back(checkpoint)
+        self.searched = searched
 
     def _note_exchange(self) -> None:
         """There may be room now for those who found none."""
