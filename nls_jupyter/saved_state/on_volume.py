@@ -82,6 +82,7 @@ class Kept:
         versions: of Python and of the packages that matter.
         files: names of the memory file, and of the spill file if there is one.
         content: a digest of all of it.
+        interrupted: that cell was interrupted by the end of its kernel.
     """
 
     notebook: str
@@ -94,6 +95,7 @@ class Kept:
     versions: Mapping[str, str]
     files: tuple[str, ...]
     content: str
+    interrupted: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """For the manifest; the inverse is `from_json`."""
@@ -107,15 +109,35 @@ class Kept:
         """When, as the clocks here show it."""
         return _shown(self.written)
 
+    @property
+    def as_of(self) -> str:
+        """After which cell, and how that ended."""
+        return f"as of cell {self.cell}{' (which the end of its kernel interrupted)' * self.interrupted}"
+
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Kept:
-        """Raises KeyError, TypeError or ValueError for anything else."""
-        fields = {name: content[name] for name in cls.__slots__}
+        """Raises KeyError, TypeError or ValueError for anything else; versions before had no `interrupted`."""
+        fields = {name: content[name] for name in cls.__slots__ if name in content or name != "interrupted"}
+        fields["interrupted"] = fields.get("interrupted") is True
         fields["variables"] = tuple(SavedName(**name) for name in content["variables"])
         fields["missing"] = tuple(MissingName(**name) for name in content["missing"])
         fields["files"] = tuple(map(_plain_name, content["files"]))
         datetime.fromisoformat(fields["written"])
         return cls(**fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One of what is kept in a folder.
+
+    Attributes:
+        earlier: see `KeptFiles.look`.
+        damage: why it cannot be brought back, as far as that shows without reading it; `None`: it looks whole.
+    """
+
+    kept: Kept
+    earlier: bool
+    damage: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +221,8 @@ class KeptFiles:
         manifest: Manifest,
         made_in: Mapping[str, str],
         taken: Collection[str] = (),
+        *,
+        interrupted: bool = False,
     ) -> Kept:
         """Put a saved state in place of what is there, unless it is the same. What is there stands until then.
 
@@ -210,6 +234,7 @@ class KeptFiles:
             manifest: what is in it.
             made_in: the cell that made a name, for names that were not saved.
             taken: digests of what was there that this state has in it, or had.
+            interrupted: its last cell was, by the end of its kernel.
         """
         arena = Arena.adopt(descriptors, MachineRoom())
         try:
@@ -217,7 +242,7 @@ class KeptFiles:
             with self._opened(make=True) as own:
                 assert own is not None  # noqa: S101 - it was made
                 for _ in range(_TRIES):
-                    kept = self._written(own, arena, manifest, made_in, taken)
+                    kept = self._written(own, arena, manifest, made_in, taken, interrupted=interrupted)
                     if kept is not None:
                         return kept
             raise KeptStateError("cells went on while it was written")
@@ -241,6 +266,13 @@ class KeptFiles:
                     f"its {format_bytes(kept.size_bytes)} are more than {format_bytes(room_bytes)} of memory"
                 )
             return kept, _into_memory(own, self._own, kept)
+
+    def volume(self) -> int | None:
+        """The number of the device that the folder is on, or would be; `None`: there is no such place."""
+        for place in (self.folder, self.folder.parent):
+            with contextlib.suppress(OSError):
+                return place.stat().st_dev
+        return None
 
     def drop(self) -> bool:
         """Remove what is there. False: there was nothing."""
@@ -293,6 +325,8 @@ class KeptFiles:
         manifest: Manifest,
         made_in: Mapping[str, str],
         taken: Collection[str],
+        *,
+        interrupted: bool,
     ) -> Kept | None:
         """`None`: a save came in between, and what was copied is of no state."""
         committed = arena.index()
@@ -315,6 +349,7 @@ class KeptFiles:
             versions=_versions(manifest),
             files=names,
             content=content,
+            interrupted=interrupted,
         )
         try:
             with contextlib.ExitStack() as written:
@@ -345,7 +380,7 @@ class KeptFiles:
             )
 
 
-def notebooks(folder: Path) -> tuple[list[Kept], list[str]]:
+def notebooks(folder: Path) -> tuple[list[Found], list[str]]:
     """What is kept there of any notebook, the newest first, and why some of it is not read."""
     found, unread = [], []
     with told(folder):
@@ -359,17 +394,26 @@ def notebooks(folder: Path) -> tuple[list[Kept], list[str]]:
                     found += _all_in(place)
             except KeptStateError as error:
                 unread.append(str(error))
-    return sorted(found, key=lambda kept: kept.written, reverse=True), unread
+    return sorted(found, key=lambda one: one.kept.written, reverse=True), unread
 
 
-def _all_in(place: Path) -> list[Kept]:
+def _all_in(place: Path) -> list[Found]:
     own = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         refuse_others(own, place)
-        both = [_read_manifest(own, place, name) for name in (_MANIFEST, _EARLIER)]
+        both = [(_read_manifest(own, place, name), name == _EARLIER) for name in (_MANIFEST, _EARLIER)]
+        return [Found(kept, earlier, _damage(own, kept)) for kept, earlier in both if kept is not None]
     finally:
         os.close(own)
-    return [kept for kept in both if kept is not None]
+
+
+def _damage(own: int, kept: Kept) -> str | None:
+    """What its files' names and sizes tell; what is in them is read when it is brought back."""
+    there = set(os.listdir(own))
+    if missing := [name for name in kept.files if name not in there]:
+        return f"{missing[0]} is missing"
+    sizes = (os.stat(name, dir_fd=own, follow_symlinks=False).st_size for name in kept.files)
+    return "its files have been cut short" if sum(sizes) < kept.size_bytes else None
 
 
 def _parts(arena: Arena) -> tuple[list[Extent], str]:

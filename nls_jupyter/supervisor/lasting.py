@@ -96,6 +96,8 @@ class Lasting:
         self._told: Lost | None = None
         self._taken: set[str] = set()
         self._announced: dict[str, str] = {}
+        self._interrupted: str | None = None
+        self._volume: int | None = None
 
     # The end
 
@@ -150,7 +152,9 @@ class Lasting:
             return Ended(all_kept=False, sentence=_said(sentence), lost=self._lost(str(error), saved.manifest, names))
         behind = gone(self._keeper.completed.unsaved, saved.manifest.cell) or why
         more = f" {behind}" if behind else ""
-        sentence = f"{_listed(saved.manifest)} are kept as of cell {kept.cell}; %gpu restore brings them back.{more}"
+        if self._volume not in (None, await _aside(self._files.volume)):
+            more += f" {self._files.folder} is on another volume than when this kernel began: is something not mounted?"
+        sentence = f"{_listed(saved.manifest)} are kept {kept.as_of}; %gpu restore brings them back.{more}"
         lost = self._lost(why, saved.manifest)
         if replaced is not None and replaced.content != kept.content:
             others = tuple(name.name for name in replaced.variables)
@@ -195,7 +199,8 @@ class Lasting:
         made_in = {name.name: cell for name in manifest.missing if (cell := self._keeper.lineage.maker(name.name))}
         copies = [os.dup(descriptor) for descriptor in saved.descriptors]  # a later save closes its own
         try:
-            kept = await _aside(lambda: files.write(copies, manifest, made_in, self._taken))
+            interrupted = manifest.cell is not None and manifest.cell == self._interrupted
+            kept = await _aside(lambda: files.write(copies, manifest, made_in, self._taken, interrupted=interrupted))
             self._taken.add(kept.content)
             return kept
         finally:
@@ -216,6 +221,7 @@ class Lasting:
             async with asyncio.timeout(grace_s):
                 if await keeper.reclaim(_ENDING, grace_s):
                     await keeper.cell_over()
+                    self._interrupted = keeper.last_cell
             if keeper.suspending:
                 await keeper.suspend()
             elif keeper.still_usable():
@@ -233,6 +239,7 @@ class Lasting:
         if self._files is None:
             return
         files = self._files
+        self._volume = await _aside(files.volume)
         try:
             await _aside(lambda: refuse_unusable(files.folder))
         except KeptStateError as error:
@@ -250,7 +257,11 @@ class Lasting:
             self._log.add(_not_kept(begun, kept or earlier), important=True)
         for one, how in ((kept, "%gpu restore"), (earlier, "%gpu restore earlier")):
             if one is not None and one.content not in self._taken:
-                told_of = f"{told(one)} kept by an earlier kernel of this notebook on {one.at}: {how} brings them back."
+                interrupted = f", {one.as_of}" * one.interrupted
+                told_of = (
+                    f"{told(one)} kept by an earlier kernel of this notebook on {one.at}{interrupted}: "
+                    f"{how} brings them back."
+                )
                 if one is kept and earlier is not None and earlier.content not in self._taken:
                     told_of += (
                         " What this kernel keeps takes their place, unless they or the earlier ones are back by then."
@@ -289,7 +300,7 @@ class Lasting:
             keeper.hold(saved.descriptors, saved.manifest)
             self._take(kept)
             keeper.coming_back.awaited = True
-            return f"{told(kept)} kept on {kept.at}, as of cell {kept.cell}: back with the next GPU cell."
+            return f"{told(kept)} kept on {kept.at}, {kept.as_of}: back with the next GPU cell."
         try:
             return await self._taken_in(saved, kept)
         finally:
@@ -313,7 +324,7 @@ class Lasting:
                 await orders.tell_cell_finished(_RESTORE)
         replaced = [name.name for name in here if name.name in set(restored.names)]
         instead = f"; in place of those that were here: {', '.join(replaced)}" if replaced else ""
-        return f"As of cell {kept.cell} on {kept.at}: {notices.kept(restored)}{instead}."
+        return f"{kept.as_of[0].upper()}{kept.as_of[1:]} on {kept.at}: {notices.kept(restored)}{instead}."
 
     async def drop(self, notebook: str | None) -> str:
         """Remove it. Returns what came of it. Raises GpuUnavailable."""
@@ -334,7 +345,11 @@ class Lasting:
             found, unread = await _aside(lambda: notebooks(files.folder))
         except KeptStateError as error:
             raise GpuUnavailable(f"{error}.") from None
-        lines = [f"  {kept.at}  {kept.notebook}  {told(kept)}" for kept in found]
+        lines = [
+            f"  {one.kept.at}  {one.kept.notebook}{' (earlier)' * one.earlier}  "
+            f"{told(one.kept) if one.damage is None else f'damaged: {one.damage}'}"
+            for one in found
+        ]
         lines += [f"  not read: {why}" for why in unread]
         return "\n".join([f"Kept in {files.folder}:", *lines]) if lines else f"Nothing is kept in {files.folder}."
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,12 +165,13 @@ def test_the_hook_before_a_pod_ends_has_a_running_cell_end_and_waits_until_all_i
         done = subprocess.run(hook, env=environment, capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout.startswith(f"{NOTEBOOK}: ")
-        assert "are kept as of cell [2]" in done.stdout
+        assert "are kept as of cell [2] (which the end of its kernel interrupted); " in done.stdout
         assert first.finish(cell).reply["ename"] == "GpuReclaimed"
         written = {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").rglob("*.memory")}
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "kept").rglob("*.memory")} == written
     with opened() as second:
-        second.run("%gpu restore")
+        restored = second.run("%gpu restore").text()
+        assert "as of cell [2] (which the end of its kernel interrupted): back with" in restored
         assert second.run("%%gpu\nreached").result == "7"
 
 
@@ -198,6 +200,21 @@ def losses(daemon: DaemonProcess, after: int) -> list[Any]:
 def last(daemon: DaemonProcess) -> int:
     entries = daemon.request("GET", "/v1/history")[1]["entries"]
     return max((entry["sequence"] for entry in entries), default=0)
+
+
+def test_what_is_kept_on_another_volume_than_when_the_kernel_began_is_told(
+    opened: Callable[..., AutoKernel], tmp_path: Path
+) -> None:
+    mounted = tmp_path / "mounted"
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as volume:
+        mounted.symlink_to(volume)
+        with opened(NLS_KEPT_FOLDER=str(mounted / "kept")) as kernel:
+            kernel.run(MAKE)
+            mounted.unlink()
+            mounted.mkdir()
+    told = log_of(kernel)
+    assert "are kept as of cell [1]" in told
+    assert f"{mounted / 'kept'} is on another volume than when this kernel began: is something not mounted?" in told
 
 
 def test_a_folder_that_cannot_be_used_is_named_with_what_is_lost(

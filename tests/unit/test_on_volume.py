@@ -121,10 +121,37 @@ def test_notebooks_of_one_name_in_two_folders_keep_their_own(files):
     write(files, {"a": 1})
     write(other, {"a": 2})
     assert (load(files)[1]["a"], load(other)[1]["a"]) == (1, 2)
-    assert {kept.notebook for kept in notebooks(files.folder)[0]} == {files.notebook, other.notebook}
+    assert {found.kept.notebook for found in notebooks(files.folder)[0]} == {files.notebook, other.notebook}
     assert other.drop()
     assert not other.drop()
     assert load(files)[1]["a"] == 1
+
+
+def test_a_list_says_which_is_the_earlier_one_and_which_is_damaged(files):
+    first, second = write(files, {"a": 1}), write(files, {"a": 2})
+    found, unread = notebooks(files.folder)
+    assert [(one.kept, one.earlier, one.damage) for one in found] in (
+        [(second, False, None), (first, True, None)],
+        [(first, True, None), (second, False, None)],  # within one second
+    )
+    (place_of(files) / second.files[0]).unlink()
+    os.truncate(place_of(files) / first.files[0], 100)
+    damage = {one.earlier: one.damage for one in notebooks(files.folder)[0]}
+    assert damage == {False: f"{second.files[0]} is missing", True: "its files have been cut short"}
+    assert not unread
+
+
+def test_that_the_last_cell_was_interrupted_is_kept_with_it_and_versions_before_did_not_say(files):
+    descriptors, manifest, saver = save({"a": 1})
+    with contextlib.closing(saver):
+        kept = files.write(descriptors, manifest, {}, interrupted=True)
+    assert files.look() == kept
+    assert kept.as_of == "as of cell [5] (which the end of its kernel interrupted)"
+    manifest_path = place_of(files) / "manifest.json"
+    content = json.loads(manifest_path.read_text())
+    del content["interrupted"]
+    manifest_path.write_text(json.dumps(content))
+    assert files.look().as_of == "as of cell [5]"
 
 
 def test_the_next_one_replaces_what_was_brought_back_and_the_same_again_writes_nothing(files):
@@ -141,7 +168,7 @@ def test_what_nobody_has_brought_back_stays_as_the_earlier_one_until_somebody_do
     write(files, {"a": 2})
     third = write(files, {"a": 3})
     assert (load(files)[1]["a"], load(files, earlier=True)[1]["a"]) == (3, 1), "the first is not lost to the third"
-    assert [kept.content for kept in notebooks(files.folder)[0]].count(first.content) == 1
+    assert [found.kept.content for found in notebooks(files.folder)[0]].count(first.content) == 1
     fourth = write(files, {"a": 4}, {first.content})
     assert (load(files)[1]["a"], load(files, earlier=True)[1]["a"]) == (4, 3)
     named = {name for kept in (third, fourth) for name in kept.files}
@@ -380,7 +407,7 @@ def test_all_that_is_kept_is_listed_with_what_is_not_read_and_why(files, spoil, 
     write(files, {"a": 1})
     place = place_of(files)
     (files.folder / "lost+found").mkdir(mode=0o777)
-    assert [kept.notebook for kept in notebooks(files.folder)[0]] == [files.notebook]
+    assert [found.kept.notebook for found in notebooks(files.folder)[0]] == [files.notebook]
     assert notebooks(files.folder)[1] == []
     spoil(place)
     found, [why] = notebooks(files.folder)
