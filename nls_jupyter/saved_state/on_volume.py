@@ -21,7 +21,6 @@ import os
 import re
 import sys
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -32,7 +31,7 @@ import xxhash
 from nls_jupyter.saved_state import index
 from nls_jupyter.saved_state.arena import Arena, SavedStateDamagedError
 from nls_jupyter.saved_state.extents import MEMORY, Extent
-from nls_jupyter.saved_state.manifest import MissingName, SavedName
+from nls_jupyter.saved_state.kept import DATA, Begun, Found, Kept
 from nls_jupyter.saved_state.room import MachineRoom
 from nls_jupyter.saved_state.volume_files import (
     KeptStateError,
@@ -60,106 +59,10 @@ _FOLDER: Final = re.compile(r".*-[0-9a-f]{8}(\.unread-\d+)?", re.DOTALL)
 _BEGUN: Final = "begun.json"
 #: As long as they are written they are locked: whoever removes what no manifest names leaves them alone.
 _DRAFT: Final = re.compile(r"\d+\.draft")
-_DATA: Final = re.compile(r"\d+\.(memory|spill)")
 _KINDS: Final = ("memory", "spill")
 _HEADER: Final = Extent(MEMORY, 0, 4096)  # the superblocks
 _COPIED_AT_ONCE: Final = 1 << 26
 _TRIES: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """What lies there of one notebook.
-
-    Attributes:
-        notebook: as Jupyter calls it.
-        written: when.
-        cell: the last one whose variables these are.
-        variables: the user's.
-        missing: what was not saved then, with reasons.
-        made_in: the cell that made a name of `missing`, if that was known.
-        size_bytes: of the files.
-        versions: of Python and of the packages that matter.
-        files: names of the memory file, and of the spill file if there is one.
-        content: a digest of all of it.
-        interrupted: that cell was interrupted by the end of its kernel.
-    """
-
-    notebook: str
-    written: str
-    cell: str | None
-    variables: tuple[SavedName, ...]
-    missing: tuple[MissingName, ...]
-    made_in: Mapping[str, str]
-    size_bytes: int
-    versions: Mapping[str, str]
-    files: tuple[str, ...]
-    content: str
-    interrupted: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """For the manifest; the inverse is `from_json`."""
-        plain = {name: getattr(self, name) for name in self.__slots__}
-        plain["variables"] = [name.to_json() for name in self.variables]
-        plain["missing"] = [{field: getattr(name, field) for field in name.__slots__} for name in self.missing]
-        return plain
-
-    @property
-    def at(self) -> str:
-        """When, as the clocks here show it."""
-        return _shown(self.written)
-
-    @property
-    def as_of(self) -> str:
-        """After which cell, and how that ended."""
-        return f"as of cell {self.cell}{' (which the end of its kernel interrupted)' * self.interrupted}"
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Kept:
-        """Raises KeyError, TypeError or ValueError for anything else; versions before had no `interrupted`."""
-        fields = {name: content[name] for name in cls.__slots__ if name in content or name != "interrupted"}
-        fields["interrupted"] = fields.get("interrupted") is True
-        fields["variables"] = tuple(SavedName(**name) for name in content["variables"])
-        fields["missing"] = tuple(MissingName(**name) for name in content["missing"])
-        fields["files"] = tuple(map(_plain_name, content["files"]))
-        datetime.fromisoformat(fields["written"])
-        return cls(**fields)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One of what is kept in a folder.
-
-    Attributes:
-        earlier: see `KeptFiles.look`.
-        damage: why it cannot be brought back, as far as that shows without reading it; `None`: it looks whole.
-    """
-
-    kept: Kept
-    earlier: bool
-    damage: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """What a kernel began to keep, and had not kept when this was read.
-
-    Attributes:
-        written: when it began.
-        cell: the last one that had run.
-        names: of variables, as far as they were known before.
-        goes_on: it still lives, and writes.
-    """
-
-    written: str
-    cell: str | None
-    names: tuple[str, ...]
-    goes_on: bool
-
-    @property
-    def at(self) -> str:
-        """When, as the clocks here show it."""
-        return _shown(self.written)
 
 
 class KeptFiles:
@@ -479,7 +382,7 @@ def _sweep(own: int, place: Path) -> None:
 def _mine(own: int) -> list[str]:
     """Others may put something there too, as Jupyter does with `.ipynb_checkpoints`."""
     fixed = (_MANIFEST, _EARLIER, _BEGUN)
-    return [name for name in os.listdir(own) if name in fixed or _DATA.fullmatch(name) or _DRAFT.fullmatch(name)]
+    return [name for name in os.listdir(own) if name in fixed or DATA.fullmatch(name) or _DRAFT.fullmatch(name)]
 
 
 def _read_manifest(own: int, place: Path, name: str = _MANIFEST) -> Kept | None:
@@ -516,15 +419,5 @@ def _into_memory(own: int, place: Path, kept: Kept) -> list[int]:
     return copies
 
 
-def _plain_name(name: str) -> str:
-    if not _DATA.fullmatch(name):
-        raise ValueError(f"{name!r} is no file of ours")
-    return name
-
-
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _shown(moment: str) -> str:
-    return datetime.fromisoformat(moment).astimezone().strftime("%d %b %H:%M")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from nls_jupyter.saved_state import Manifest
-    from nls_jupyter.saved_state.on_volume import Begun, Kept
+    from nls_jupyter.saved_state.kept import Begun, Kept
     from nls_jupyter.supervisor.keeper import Keeper
     from nls_jupyter.supervisor.notices import NoticeLog
     from nls_jupyter.supervisor.place import Place
