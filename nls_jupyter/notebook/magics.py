@@ -265,8 +265,19 @@ class GpuMagics(Magics):
 
 
 def _notebook_name() -> str | None:
-    """The notebook's path as Jupyter Server tells its kernels; consoles have none."""
+    """The notebook's name as Jupyter Server tells its kernels, or as a tool was told that executes it; else none."""
     from nls_scheduler.wire.protocol import as_name
 
-    session = os.environ.get("JPY_SESSION_NAME", "")
+    session = os.environ.get("JPY_SESSION_NAME") or _executed_by(os.getppid())
     return as_name(os.path.basename(session)) or None  # noqa: PTH119 - a URL-like path, not one of this machine
+
+
+def _executed_by(pid: int) -> str:
+    """The only notebook that process was started with, as nbconvert is, or papermill's first; else nothing."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return ""
+    found = [word for word in words if word.endswith(".ipynb")]
+    goes_elsewhere = any(Path(word).name == "papermill" for word in words)  # its second is what it writes
+    return found[0] if len(found) == 1 or (found and goes_elsewhere) else ""

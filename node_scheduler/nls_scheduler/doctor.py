@@ -109,8 +109,7 @@ def _socket(named: Path | None, environ: Mapping[str, str]) -> tuple[Path | None
     places = " or ".join(map(str, candidates))
     if wanted:
         return None, [Finding("socket", "error", f"no daemon answers at {places}", f"nls up --socket {wanted}")]
-    advice = "the first GPU cell or `nls run` starts one; `nls up` does so now"
-    return None, [Finding("socket", "warning", f"no daemon answers at {places}", advice)]
+    return None, [Finding("socket", "warning", f"no daemon answers at {places}", locate.STARTS_BY_ITSELF)]
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -56,6 +56,7 @@ def test_a_notebook_is_executed_in_the_gpu_process(daemon: DaemonProcess, tmp_pa
     outputs = [dict(output) for cell in notebook.cells for output in cell.outputs]
     assert [output["output_type"] for output in outputs] == ["stream", "execute_result"], outputs
     assert outputs[0]["text"] == "in the GPU process: True\n"
+    assert " given.ipynb " in daemon.nls("history").stdout
     factor = 3 if tool == "papermill" else 2
     assert outputs[1]["data"]["text/plain"] == str([factor * value for value in (1, 2, 3)])
     assert outputs[1]["execution_count"] == notebook.cells[-1]["execution_count"] == len(notebook.cells)

@@ -24,6 +24,7 @@ PATH_LIMIT: Final = 107
 IDLE_EXIT_S: Final = 600
 BY_ITSELF: Final = ("up", "--background", "--idle-exit", str(IDLE_EXIT_S))
 """How a client starts a daemon that nobody has asked for."""
+STARTS_BY_ITSELF: Final = "the first GPU cell or `nls run` starts one; `nls up` does so now"
 START_TIMEOUT_S: Final = 30.0
 OTHERS_START_S: Final = 1.0
 """In which another client has mostly started the daemon: until then nothing is said."""
@@ -100,7 +101,8 @@ def find(named: Path | None = None) -> Path:
     for path in places:
         if (away := silent(path, "start one with `nls up`")).may_come:
             raise away
-    raise DaemonUnreachable("No daemon is running on this node: start one with `nls up`.")
+    per_user_socket()  # that a user has no place for one is told instead
+    raise DaemonUnreachable(f"No daemon is running on this node: {STARTS_BY_ITSELF}.")
 
 
 def find_or_start(named: Path | None = None) -> Path:
