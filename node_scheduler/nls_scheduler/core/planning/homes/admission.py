@@ -11,7 +11,7 @@ from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes import elastic, repacking
 from nls_scheduler.core.planning.homes.displacing import displace
-from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, pinned_to, starves_at
+from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, pinned_to
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Admission(Paper):
     Attributes:
         displaced: who has lost a home to somebody whose queue is owed it.
         exchanged: how often others had to change or lose a home for somebody.
-        behind: those in line behind the unit that is admitted now.
+        units: all that are in line, where no queues take turns.
 
     Room that is kept for one that has waited long is not usable for those behind it in the line.
     """
@@ -48,7 +48,7 @@ class Admission(Paper):
         super().__init__(state)
         self.displaced: list[Workload] = []
         self.exchanged = 0
-        self.behind: Sequence[list[Workload]] = ()
+        self.units: Sequence[list[Workload]] = ()
         self._too_large: dict[tuple[object, ...], int] = {}
         self._in_vain: dict[tuple[object, frozenset[GpuUuid], bool], WorkloadId] = {}
         self._reserved: dict[GpuUuid, Workload] = {}
@@ -246,9 +246,7 @@ class Admission(Paper):
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
         is_like_others = not workload.current and pinned_to(workload) is None and workload.spec.gang is None
-        alike = (
-            (workload.spec.demand, self.usable, self.at >= starves_at(self.state, workload)) if is_like_others else None
-        )
+        alike = (workload.spec.demand, self.usable, self.starves(workload)) if is_like_others else None
         if alike is not None and alike in self._in_vain:
             return False
         if not self._admit(workload):
@@ -286,8 +284,8 @@ class Admission(Paper):
     def _kind(self, workload: Workload) -> tuple[object, ...]:
         """What makes two who ask for as much find room in the same way."""
         takes_turns = bool(self.oversubscribed) and workload.spec.can_take_turns
-        pools, starves = tuple(self.pools_for(workload)), self.at >= starves_at(self.state, workload)
-        return (workload.fewest_gpus, pools, takes_turns, pinned_to(workload), self.usable, starves)
+        alike = (workload.fewest_gpus, tuple(self.pools_for(workload)), takes_turns, pinned_to(workload))
+        return (*alike, self.usable, self.starves(workload))
 
     def _finds_room(self, workload: Workload) -> bool:
         """A home beside the others' homes."""
@@ -295,8 +293,8 @@ class Admission(Paper):
         return roomy and (repacking.settle_in(self, workload) or self.readmit(workload))
 
     def _look_for_the_smallest(self, kind: tuple[object, ...]) -> None:
-        """Where even the smallest of those behind in the line finds no room, nobody has to be tried in between."""
-        alone = (unit[0] for unit in self.behind if len(unit) == 1)
+        """Where even the smallest of the line finds no room, nobody has to be tried in between."""
+        alone = (unit[0] for unit in self.units if len(unit) == 1)
         alike = [w for w in alone if w.id not in self.result.homes and self._kind(w) == kind]
         smallest = min(alike, key=lambda w: w.spec.request_bytes, default=None)
         if smallest is None or not self._may_find_room(kind, smallest.spec.request_bytes):

@@ -51,7 +51,7 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
     waiting: list[Workload] = []
     starves = admission.looked_at.until
     if ledger is None:
-        admission.behind = list(units.values())
+        admission.units = list(units.values())
     for head in heads if ledger is None else ledger.in_turn(heads):
         unit = units[head.id]
         result.line += [w.id for w in unit]

@@ -67,11 +67,6 @@ def pinned_to(workload: Workload) -> tuple[GpuUuid, ...] | None:
     return None if workload.spec.may_borrow else workload.stands_on
 
 
-def starves_at(state: NodeState, workload: Workload) -> float:
-    """From when on `workload` has waited long for a home; never while it is on a Gpu, or wants none."""
-    return inf if workload.waiting_since is None else workload.waiting_since + state.policy.starvation_s
-
-
 def counts(workload: Workload) -> Sequence[int]:
     """On how many Gpus its home can be, the most wanted first: one that runs and cannot move has as many as it has."""
     return (len(workload.current),) if workload.is_bound else workload.spec.gpu_counts
@@ -176,6 +171,11 @@ class Paper:
     def at(self) -> float:
         """The time of this round."""
         return self.state.at
+
+    def starves(self, workload: Workload) -> bool:
+        """Whether `workload` has waited long for a home; not while it is on a Gpu, or wants none."""
+        since = workload.waiting_since
+        return since is not None and self.at >= since + self.state.policy.starvation_s
 
     def checkpoint(self) -> Checkpoint:
         """What `roll_back` goes back to."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from nls_scheduler.core.model import topology
 from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.values import computed_once
-from nls_scheduler.core.planning.homes.paper import counts, pinned_to, starves_at
+from nls_scheduler.core.planning.homes.paper import counts, pinned_to
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
 from nls_scheduler.core.planning.making_room.make_room import Demand, make_room, without
 
@@ -191,7 +191,7 @@ def _moves_too_many(paper: Paper, newcomer: Workload, change: _Change) -> bool:
     """Whether more would leave their Gpus than may for one who has not waited long."""
     state, homes = paper.state, {**paper.result.homes, **change.homes}
     leave = [key for key in change.moved if state.workloads[key].current not in ((), homes[key])]
-    return len(leave) > state.policy.max_moved_for_one * newcomer.fewest_gpus and paper.at < starves_at(state, newcomer)
+    return len(leave) > state.policy.max_moved_for_one * newcomer.fewest_gpus and not paper.starves(newcomer)
 
 
 def _change_homes(paper: Paper, newcomer: Workload, change: _Change) -> None:
