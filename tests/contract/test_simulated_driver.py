@@ -58,6 +58,23 @@ except SimulatedOutOfMemory:
 sys.stdin.readline()
 """
 
+# A finalizer runs while a fork has the ledger locked: hooks that are registered first run last before a fork.
+FREE_IN_A_FORK = """
+import os, sys
+freed = lambda: None
+os.register_at_fork(before=lambda: freed())
+from nls_scheduler.drivers.simulated import SimulatedGpu
+gpu = SimulatedGpu.from_environment(os.environ)
+gpu.allocate(1 << 30)
+freed = lambda: gpu.free_deferred(1 << 30)
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
 FORK = """
 import os
 from nls_scheduler.drivers.simulated import SimulatedGpu
@@ -270,6 +287,10 @@ class TestProcesses:
         os.waitid(os.P_PID, holder.process.pid, os.WEXITED | os.WNOWAIT)  # dead, and still a zombie
         gpu.allocate(3 * GIB)
         assert held(driver, gpu.process) == CONTEXT + 3 * GIB
+
+    def test_what_a_finalizer_frees_during_a_fork_is_free_after_it(self, driver, start):
+        start(FREE_IN_A_FORK)
+        assert driver.sample()[driver.discover()[0].uuid].memory_used_bytes == CONTEXT
 
     def test_a_forked_child_is_a_process_of_its_own(self, driver):
         environment = {**os.environ, **driver.environment([driver.discover()[0].uuid])}
