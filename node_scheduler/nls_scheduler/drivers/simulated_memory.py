@@ -165,9 +165,7 @@ class _ThisProcess:
         self.deferred: deque[Callable[[], None]] = deque()
         self._identity: ProcessId | None = None
         # Held across fork(), so that a child never inherits a ledger file that another thread has locked.
-        os.register_at_fork(
-            before=self.lock.acquire, after_in_parent=self._go_on, after_in_child=self._start_afresh
-        )
+        os.register_at_fork(before=self.lock.acquire, after_in_parent=self._go_on, after_in_child=self._start_afresh)
 
     def _go_on(self) -> None:
         self.lock.release()
