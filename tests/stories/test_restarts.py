@@ -59,6 +59,24 @@ def test_after_a_journal_that_lost_its_end_orders_go_on_after_the_last_one_that_
     assert state.next_command == newest
 
 
+def test_whatever_one_supervisor_says_orders_to_others_can_be_answered() -> None:
+    stage = Stage(2)
+    stage.notebook("alice", 0.5)
+    stage.notebook("bob", 0.5)
+    for said in (2**62 - 1, 2**63 - 1, 2**63 - 1):
+        bob = stage.workload("bob")
+        reported = ev.WorkloadReported(
+            stage.node.now, bob.id, CommandId(said), bob.process, True, False, None, CommandId(said)
+        )
+        stage.node.tell(reported)
+        stage.node.settle()
+        stage.user_suspends("alice")
+        assert stage.phase("alice") == "suspended"
+        stage.user_resumes("alice")
+        assert stage.runs("alice")
+        assert stage.node.state.next_command < 2**62 + 100 < 2**63, "the wire has room for as many again"
+
+
 def test_a_start_that_was_answered_before_the_journal_lost_its_end_is_over() -> None:
     stage = Stage(1)
     stage._ids["alice"] = stage.node.submit(name="alice")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import gangs_of
 from nls_scheduler.core.model.gpu import Claims
-from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.ids import MOST_TOLD, CommandId
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.values import computed_from, replace
 from nls_scheduler.core.model.workload import Order
@@ -162,6 +162,10 @@ class NodeState:
     def having(self, *workloads: Workload) -> NodeState:
         """This state with these workloads as they are now, whatever was known of them."""
         return replace(self, workloads={**self.workloads, **{w.id: w for w in workloads}}) if workloads else self
+
+    def after_command(self, received: CommandId) -> NodeState:
+        """This state, whose next command has an id above what a supervisor says that it has received."""
+        return replace(self, next_command=CommandId(max(self.next_command, min(received, MOST_TOLD) + 1)))
 
     def label(self, gpus: tuple[GpuUuid, ...]) -> str:
         """`GPU 0` or `GPU 0 and GPU 1` for people; a vanished Gpu keeps its UUID."""

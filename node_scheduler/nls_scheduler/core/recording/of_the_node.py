@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.gpu import Releasing
-from nls_scheduler.core.model.ids import CommandId
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.state import NodeState
@@ -264,8 +263,7 @@ def _(event: ev.WorkloadAdopted, state: NodeState) -> NodeState:
         idle_since=event.at,
     )
     gpus = {uuid: _without_adopted(gpu, event.uses.get(uuid, ())) for uuid, gpu in state.gpus.items()}
-    next_command = CommandId(max(state.next_command, event.command_id + 1))
-    return replace(state, gpus=gpus, next_command=next_command).having(adopted)
+    return replace(state.after_command(event.command_id), gpus=gpus).having(adopted)
 
 
 def _without_adopted(gpu: Gpu, uses: tuple[ev.PlacedUse, ...]) -> Gpu:
