@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +13,7 @@ from tornado.ioloop import IOLoop
 from nls_scheduler.client import daemon_client
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.wire.errors import DaemonUnreachable
+from nls_scheduler.wire.unix_resolver import TrustedConnections
 from open_files import no_more_files
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def beside_a_silent_daemon(socket: Path, ask: Callable[[DaemonClient, asyncio.Event], Awaitable[None]]) -> None:
+def beside_a_silent_daemon(path: Path, ask: Callable[[DaemonClient, asyncio.Event], Awaitable[None]]) -> None:
     """Run `ask` with a client and with the event that a request has come."""
 
     async def asked() -> None:
@@ -30,8 +33,8 @@ def beside_a_silent_daemon(socket: Path, ask: Callable[[DaemonClient, asyncio.Ev
             await reader.read()
             writer.close()
 
-        client = DaemonClient(socket)
-        async with await asyncio.start_unix_server(silence, socket) as server:
+        client = DaemonClient(path)
+        async with await asyncio.start_unix_server(silence, path) as server:
             await ask(client, heard)
             server.close()
             await asyncio.sleep(0)
@@ -67,6 +70,30 @@ def test_who_holds_the_socket_and_is_silent_is_no_daemon_that_has_to_be_started(
             await client.status()
 
     beside_a_silent_daemon(tmp_path / "s", ask)
+
+
+def test_where_too_many_wait_to_be_connected_one_more_waits_for_that(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "s"
+
+    async def connected(listening: socket.socket) -> None:
+        connecting = asyncio.create_task(TrustedConnections(path).connect("daemon", 80))
+        done, _ = await asyncio.wait({connecting}, timeout=0.1)
+        assert not done
+        listening.accept()[0].close()
+        (await asyncio.wait_for(connecting, 30)).close()
+
+    with socket.socket(socket.AF_UNIX) as listening, contextlib.ExitStack() as waiting:
+        listening.bind(str(path))
+        listening.listen(0)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                one = waiting.enter_context(socket.socket(socket.AF_UNIX))
+                one.settimeout(0)
+                one.connect(str(path))
+        asyncio.run(connected(listening))
+    assert not caplog.records
 
 
 def test_who_can_open_no_more_files_is_told_that_and_waits_for_nobody(tmp_path: Path) -> None:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 100
 KEEP_LIMIT_S: Final = 30 * 24 * 3600
-GANG_SIZE_LIMIT: Final = 10**4
+GANG_SIZE_LIMIT: Final = 512
+GPUS_LIMIT: Final = 256
+"""No node has more, slices included: who asks for up to more asks for all that there are."""
 _SPEC_FIELDS: Final = ("name", "request", "limit", "gpus", "gpus_max", "priority", "requeue", "pools", "queue")
 _PATCH_FIELDS: Final = (*_SPEC_FIELDS, "keep_s")
 _SUBMIT_FIELDS: Final = ("kind", *_SPEC_FIELDS, "gang", "gang_size")
@@ -230,7 +232,7 @@ def _most_gpus(body: Mapping[str, Any], fewest: int, default: int | None) -> int
     most = _whole(body, "gpus_max", fewest if default is None else default, low=1, high=10**6)
     if most < fewest:
         raise impossible(f"The most GPUs ({most}) are fewer than the fewest ({fewest}): write them as MIN..MAX.")
-    return most
+    return max(fewest, min(most, GPUS_LIMIT))
 
 
 def _gang(body: Mapping[str, Any]) -> str | None:

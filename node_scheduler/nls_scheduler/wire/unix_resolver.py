@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from tornado.iostream import StreamClosedError
+from tornado.iostream import IOStream, StreamClosedError
 from tornado.netutil import Resolver
 from tornado.tcpclient import TCPClient
 
-from nls_scheduler.wire.errors import DaemonUnreachable
+from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire.trust import check_daemon
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tornado.iostream import IOStream
+_PATIENCE_S: Final = 20.0
+"""Until then a queue in which too many wait already is looked at again."""
+_AGAIN_S: Final = 0.02
 
 
 class UnixResolver(Resolver):
@@ -40,14 +43,29 @@ class TrustedConnections(TCPClient):
         super().__init__(resolver=UnixResolver(path))
         self._path = path
 
-    async def connect(self, *arguments: Any, **named: Any) -> IOStream:
-        """Tornado's client calls it. Raises DaemonUnreachable."""
-        stream = await super().connect(*arguments, **named)
-        if stream.socket is None:  # the socket's queue is full
-            raise StreamClosedError(real_error=stream.error)
+    async def connect(self, *_: Any, max_buffer_size: int | None = None, **__: Any) -> IOStream:
+        """Tornado's client calls it. Raises DaemonUnreachable; StreamClosedError where nobody listens, or for long."""
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            check_daemon(stream.socket, self._path)
-        except DaemonUnreachable:
-            stream.close()
+            connection.settimeout(0)
+            await _connect(connection, self._path)
+            check_daemon(connection, self._path)
+            return IOStream(connection, max_buffer_size=max_buffer_size)
+        except OSError as error:
+            connection.close()
+            raise StreamClosedError(real_error=error) from error
+        except BaseException:
+            connection.close()
             raise
-        return stream
+
+
+async def _connect(connection: socket.socket, path: Path) -> None:
+    """Tornado would take a full queue for a connection under way, as it is for TCP: it is to be tried again."""
+    gives_up_at = monotonic_s() + _PATIENCE_S
+    while True:
+        try:
+            return connection.connect(str(path))
+        except BlockingIOError:
+            if monotonic_s() > gives_up_at:
+                raise
+        await asyncio.sleep(_AGAIN_S)
