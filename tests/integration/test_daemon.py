@@ -43,6 +43,8 @@ if TYPE_CHECKING:
         (b'{"kind": "notebook", "priority": "high"}', 400, "'priority' is a whole number"),
         (b'{"kind": "notebook", "requeue": 1}', 400, "'requeue' is true or false"),
         (b'{"kind": "notebook", "name": ""}', 400, "A name is a text"),
+        (b'{"kind": "command", "name": "28909914a0d3"}', 400, "could be taken for somebody's id"),
+        (b'{"kind": "command", "gang": "g", "gang_size": 513}', 400, "from 1 to 512"),
         (b'{"kind": "notebook", "request": 0.8, "limit": 0.5}', 422, "lower the request or raise the limit"),
         (b'{"kind": "notebook", "request": "17GiB"}', 422, "the largest is GPU 0 (Simulated GPU) with 16 GiB"),
         (b'{"kind": "notebook", "limit": "17GiB"}', 422, "for the limit"),

@@ -111,13 +111,27 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Any) -> None:
 
 WAITS = {"phase": "queued", "gpus": [], "since": None, "pid": None}
 RUNS = {"phase": "running", "gpus": ["GPU 0"], "since": "2026-11-21T14:05:10", "pid": 9**9}
-IDS = [{"id": "abc1", "name": "analysis", **WAITS}, {"id": "abc2", "name": "abc1", **WAITS},
-       {"id": "d", "name": "twin", **WAITS}, {"id": "e", "name": "twin", **RUNS}]  # fmt: skip
+IDS = [{"id": "abc1", "name": "analysis", "own": True, **WAITS}, {"id": "abc2", "name": "abc1", "own": True, **WAITS},
+       {"id": "d", "name": "twin", "own": True, **WAITS}, {"id": "e", "name": "twin", "own": True, **RUNS},
+       {"id": "f7", "name": "f8", "own": False, **WAITS}, {"id": "f8a", "name": "f", "own": True, **WAITS}]  # fmt: skip
 
 
 @pytest.mark.parametrize(("wanted", "found"), [("abc1", "abc1"), ("analysis", "abc1"), ("abc2", "abc2"), ("d", "d")])
 def test_a_workload_is_found_by_id_then_name_then_the_beginning_of_its_id(wanted: str, found: str) -> None:
     assert find(IDS, wanted)["id"] == found
+
+
+@pytest.mark.parametrize("uid", [1000, 0])
+def test_ones_own_is_meant_before_anothers_that_is_called_so_and_root_is_asked_which(
+    monkeypatch: pytest.MonkeyPatch, uid: int
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    assert find(IDS, "f7")["name"] == "f8"
+    if uid:
+        assert find(IDS, "f8")["id"] == "f8a"
+    else:
+        with pytest.raises(Problem, match=r"'f8' is ambiguous, name one by its id: f7 \(f8, .*\); f8a \(f, "):
+            find(IDS, "f8")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,12 +99,16 @@ async def _act(client: DaemonClient, options: argparse.Namespace) -> tuple[dict[
 
 
 def find(workloads: Sequence[dict[str, Any]], wanted: str) -> dict[str, Any]:
-    """The workload of that id, that name, or whose id begins so. Raises Problem for none and for several."""
-    for matching in (
-        [workload for workload in workloads if workload["id"] == wanted],
-        [workload for workload in workloads if workload["name"] == wanted],
-        [workload for workload in workloads if wanted and workload["id"].startswith(wanted)],
-    ):
+    """The workload of that id, that name, or whose id begins so: first one's own, as others' are not one's to act on.
+
+    To root all are alike, so that nobody's name hides whose id begins so. Raises Problem for none and for several.
+    """
+    named = [workload for workload in workloads if workload["name"] == wanted]
+    begun = [w for w in workloads if wanted and w["id"].startswith(wanted) and w not in named]
+    ways = [[*named, *begun]]
+    if os.geteuid() != 0:
+        ways = [[w for w in way if w["own"]] for way in (named, begun)] + [named, begun]
+    for matching in ([workload for workload in workloads if workload["id"] == wanted], *ways):
         if len(matching) > 1:
             listed = "; ".join(map(_told_apart, matching))
             raise Problem(409, "Ambiguous name", f"{wanted!r} is ambiguous, name one by its id: {listed}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 100
 KEEP_LIMIT_S: Final = 30 * 24 * 3600
+_LIKE_AN_ID: Final = re.compile("[0-9a-f]{12}")
 GANG_SIZE_LIMIT: Final = 512
 GPUS_LIMIT: Final = 256
 """No node has more, slices included: who asks for up to more asks for all that there are."""
@@ -177,6 +179,8 @@ def _name(body: Mapping[str, Any]) -> str | None:
         return None
     if not isinstance(name, str) or len(name) > WORKLOAD_NAME_LIMIT or not clean_text(name):
         raise malformed(f"A name is a text of 1 to {WORKLOAD_NAME_LIMIT} characters.")
+    if _LIKE_AN_ID.fullmatch(clean_text(name)):
+        raise malformed(f"The name {clean_text(name)} could be taken for somebody's id: choose another one.")
     return clean_text(name)
 
 
