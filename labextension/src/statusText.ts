@@ -290,7 +290,9 @@ function eventText(entry: IEntry, trans: ITranslate): string {
     case 'evicted':
       return trans.__('had to leave %1', from);
     case 'exited':
-      return trans.__('lost its GPU process on %1', from);
+      return entry.kind === 'command'
+        ? trans.__('ended on %1', from)
+        : trans.__('lost its GPU process on %1', from);
     case 'failed':
       return trans.__('cannot be started any more');
     case 'start_failed':

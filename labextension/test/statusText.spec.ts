@@ -162,6 +162,13 @@ it('who gave a GPU back on purpose is not told to have lost its process', () => 
   expect(worthReading([history[1] ?? others, others])).toHaveLength(2);
 });
 
+it('a command that has ended is not told to have lost anything', () => {
+  const ended = { event: 'exited', reason: 'exited with code 0', from: 'GPU 0' };
+  const told = (kind: string) => entryText(entry({ ...ended, kind }), 'binary', trans);
+  expect(told('command')).toContain('ended on GPU 0: exited with code 0');
+  expect(told('notebook')).toContain('lost its GPU process on GPU 0');
+});
+
 it('who is on its way has no place in the queue', () => {
   const starting = workload('w-train', { position: 1, gpus: ['GPU 1'] });
   expect(whereText(starting, trans)).toBe('starting on GPU 1');

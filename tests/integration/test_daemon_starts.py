@@ -140,6 +140,13 @@ def test_a_client_starts_this_users_daemon_only_at_the_default_path(tmp_path: Pa
         wait_until(lambda: not (tmp_path / "nls" / "nls.sock").exists())
 
 
+def test_a_daemon_that_is_started_by_hand_simulates_what_one_would_that_a_client_starts(tmp_path: Path) -> None:
+    daemon = DaemonProcess(tmp_path, None)
+    daemon.environment["NLS_SIMULATE"] = "1x2GiB"
+    with daemon:
+        assert daemon.status()["gpus"][0]["memory_total_bytes"] == 2 * 2**30
+
+
 def test_a_client_that_is_stopped_while_it_starts_a_daemon_holds_nobody_up_for_longer_than_they_wait(
     tmp_path: Path,
 ) -> None:

@@ -93,9 +93,16 @@ def test_a_submission_is_tried_again_where_that_is_said_to_help_soon(
 
 
 def refused(path: Path, connections: int, **settings: Any) -> int:
-    """How many of some connections of this process a server refuses."""
+    """How many of some connections of this process a server refuses because they are one user's."""
+    told = answered(path, connections, **settings)
+    assert set(told) <= {b"404", b"429"}
+    return told.count(b"429")
 
-    async def ask() -> int:
+
+def answered(path: Path, connections: int, **settings: Any) -> list[bytes]:
+    """What a server says to some connections of this process, one after another."""
+
+    async def ask() -> list[bytes]:
         loop = asyncio.get_running_loop()
         server = BoundedServer(web.Application([]), **settings)
         server.add_socket(bind_unix_socket(str(path)))
@@ -110,10 +117,15 @@ def refused(path: Path, connections: int, **settings: Any) -> int:
             one.close()
         server.stop()
         await server.close_all_connections()
-        assert set(statuses) <= {b"404", b"429"}
-        return statuses.count(b"429")
+        return statuses
 
     return asyncio.run(ask())
+
+
+def test_whatever_others_have_open_our_own_user_comes_in(tmp_path: Path) -> None:
+    whose = iter([*["pod"] * 50, "", ""])
+    told = answered(tmp_path / "a", 52, most_connections=50, most_per_user=50, tenant_of=lambda _: next(whose))
+    assert told == [*[b"404"] * 49, b"503", b"404", b"503"]
 
 
 def test_a_pod_may_have_the_connections_of_one_user_whoever_it_runs_as(tmp_path: Path) -> None:

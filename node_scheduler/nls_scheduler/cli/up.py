@@ -51,7 +51,8 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--simulate",
         metavar="COUNTxSIZE",
-        help="simulated GPUs instead of real ones; also the path of a topology.yml of fake-gpu-operator",
+        help="simulated GPUs instead of real ones; also the path of a topology.yml of fake-gpu-operator (default: "
+        "$NLS_SIMULATE, as for a daemon that a client starts)",
     )
     parser.add_argument(
         "--context-memory", metavar="SIZE", default="400MiB", help="what a simulated CUDA context takes (%(default)s)"
@@ -146,6 +147,8 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         cluster, defaults = _cluster(options, path) if options.kubernetes else (None, {})
         settings = reload(None)
         selection = Selection.parse(options.gpus) if options.gpus is not None else Selection()
+        if options.simulate is None:
+            options.simulate = os.environ.get(locate.SIMULATE_VARIABLE) or None
         simulation = SimulationSpec.parse(options.simulate) if options.simulate is not None else None
         context_memory_bytes = parse_bytes(options.context_memory)
     except ValueError as error:

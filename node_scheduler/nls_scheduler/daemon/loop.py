@@ -123,7 +123,8 @@ class Loop:
             self.state, commands = step(before, event)
         except Exception as error:
             log.exception("DEFECT: this event could not be applied and is ignored: %r", event)
-            self._defect = f"A defect of the daemon, please report it with its log: {type(error).__name__}: {error}"
+            # Everybody reads this, and the error's own text may be about whose it is: the log has it.
+            self._defect = f"A defect of the daemon, please report it with its log: {type(error).__name__}"
             raise Problem(500, "Defect of the daemon", self._defect, "server") from error
         self.metrics.stepped(before, self.state, commands, time.perf_counter() - began)
         # In the journal before anybody hears of them.

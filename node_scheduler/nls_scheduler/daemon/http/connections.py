@@ -27,6 +27,8 @@ FILES_PER_CONNECTION: Final = 3
 """A supervisor's connection costs its socket, its caller's pidfd, and the lease's."""
 FILES_OF_OURS: Final = 64
 REFUSALS_AT_ONCE: Final = 32
+KEPT_PART: Final = 50
+"""One in so many connections is kept for root and our own user."""
 REFUSAL_PATIENCE_S: Final = 1.0
 
 
@@ -71,8 +73,10 @@ class BoundedServer(HTTPServer):
         self._users = {known: whose for known, whose in self._users.items() if not known.closed()}
         unbound = user in ((0, ""), (os.geteuid(), ""))
         mine = sum(whose == user for whose in self._users.values())
-        if len(self._users) >= self._most:
-            self._refuse(stream, 503, f"The daemon has {self._most} connections open already")
+        # Who looks after the node comes in whatever all others have open.
+        most = self._most if unbound else self._most - self._most // KEPT_PART
+        if len(self._users) >= most:
+            self._refuse(stream, 503, f"The daemon has {len(self._users)} connections open already")
         elif mine >= self._most_per_user and not unbound:
             self._refuse(stream, TOO_MANY, f"You have {mine} connections open, as many as one user may")
         else:
