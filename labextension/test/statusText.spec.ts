@@ -163,9 +163,9 @@ it('who gave a GPU back on purpose is not told to have lost its process', () => 
 });
 
 it('a command that has ended is not told to have lost anything', () => {
-  const ended = { event: 'exited', reason: 'exited with code 0', from: 'GPU 0' };
+  const ended = { event: 'exited', from: 'GPU 0' };
   const told = (kind: string) => entryText(entry({ ...ended, kind }), 'binary', trans);
-  expect(told('command')).toContain('ended on GPU 0: exited with code 0');
+  expect(told('command')).toContain('alice.ipynb ended on GPU 0');
   expect(told('notebook')).toContain('lost its GPU process on GPU 0');
 });
 
