@@ -177,11 +177,11 @@ def _name(body: Mapping[str, Any]) -> str | None:
     name = body.get("name")
     if name is None:
         return None
-    if not isinstance(name, str) or len(name) > WORKLOAD_NAME_LIMIT or not clean_text(name):
+    if not isinstance(name, str) or len(name) > WORKLOAD_NAME_LIMIT or not (cleaned := clean_text(name)):
         raise malformed(f"A name is a text of 1 to {WORKLOAD_NAME_LIMIT} characters.")
-    if _LIKE_AN_ID.fullmatch(clean_text(name)):
-        raise malformed(f"The name {clean_text(name)} could be taken for somebody's id: choose another one.")
-    return clean_text(name)
+    if _LIKE_AN_ID.fullmatch(cleaned):
+        raise malformed(f"The name {cleaned} could be taken for somebody's id: choose another one.")
+    return cleaned
 
 
 def _free_name(kind: Kind, taken_names: Collection[str]) -> str:

@@ -23,8 +23,7 @@ def record_report(event: ev.WorkloadReported, workload: Workload, state: NodeSta
     received = event.received or CommandId(0)
     # An order that is not known: the journal has lost its end, and with it where that order has led.
     has_lost = workload.id in state.unreported and received >= state.known_until
-    state = state.after_command(received)
-    state = replace(state, unreported=state.unreported - {workload.id})
+    state = replace(state.after_command(received), unreported=state.unreported - {workload.id})
     if has_lost and event.gpus and set(event.gpus) <= state.gpus.keys():
         workload = _as_reported(event, workload, state)
         state = _not_releasing(state, event)

@@ -259,8 +259,9 @@ class Admission(Paper):
         return True
 
     def _admit(self, workload: Workload) -> bool:
-        spec, kind = workload.spec, self._kind(workload)
-        if self.pools_for(workload) and self._may_find_room(kind, spec.request_bytes):
+        spec, pools = workload.spec, tuple(self.pools_for(workload))
+        kind = self._kind(workload, pools)
+        if pools and self._may_find_room(kind, spec.request_bytes):
             if self._finds_room(workload):
                 return True
             if self.admit_by_packing(workload):
@@ -281,10 +282,10 @@ class Admission(Paper):
         self._too_large[kind] = spec.request_bytes
         return False
 
-    def _kind(self, workload: Workload) -> tuple[object, ...]:
-        """What makes two who ask for as much find room in the same way."""
+    def _kind(self, workload: Workload, pools: tuple[str, ...]) -> tuple[object, ...]:
+        """What makes two who ask for as much find room in the same way. `pools`: see `pools_for`."""
         takes_turns = bool(self.oversubscribed) and workload.spec.can_take_turns
-        alike = (workload.fewest_gpus, tuple(self.pools_for(workload)), takes_turns, pinned_to(workload))
+        alike = (workload.fewest_gpus, pools, takes_turns, pinned_to(workload))
         return (*alike, self.usable, self.starves(workload))
 
     def _finds_room(self, workload: Workload) -> bool:
@@ -295,7 +296,8 @@ class Admission(Paper):
     def _look_for_the_smallest(self, kind: tuple[object, ...]) -> None:
         """Where even the smallest of the line finds no room, nobody has to be tried in between."""
         alone = (unit[0] for unit in self.units if len(unit) == 1)
-        alike = [w for w in alone if w.id not in self.result.homes and self._kind(w) == kind]
+        without = (w for w in alone if w.id not in self.result.homes)
+        alike = [w for w in without if self._kind(w, tuple(self.pools_for(w))) == kind]
         smallest = min(alike, key=lambda w: w.spec.request_bytes, default=None)
         if smallest is None or not self._may_find_room(kind, smallest.spec.request_bytes):
             return
