@@ -216,8 +216,12 @@ class Keeper:
     async def trim(self) -> int | None:
         """Have allocators give back what they cache; also in mid-cell. Returns the bytes; `None`: no answer."""
         if self.process is not None and self.usable:
-            with contextlib.suppress(GpuProcessDied, TimeoutError, RequestFailed):
+            try:
                 return await self.process.trim()
+            except (GpuProcessDied, TimeoutError):
+                pass
+            except RequestFailed as error:
+                _log.warning("The GPU process does not give its caches back: %s", error)
         return None
 
     def _memory_wanted(self, process: GpuProcess, question: Message) -> None:

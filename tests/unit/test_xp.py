@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import pickle
 import sys
+import threading
 
 import numpy as np
 import pytest
 
 from gpu_simulation import CONTEXT, GIB, simulated_gpus
 from nls_jupyter import xp
+from nls_scheduler.drivers import simulated_memory
 from nls_scheduler.drivers.simulated import SimulatedGpu
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -67,8 +70,44 @@ class TestWhichLibrary:
                 module.fft  # noqa: B018
 
 
+class WatchedLock:
+    """A lock that knows whether anybody waits for it."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self.wanted = False
+
+    def acquire(self, blocking=True):  # noqa: FBT002 - as `Lock.acquire`
+        taken = self._lock.acquire(blocking=False)
+        self.wanted |= blocking and not taken
+        return taken or (blocking and self._lock.acquire())
+
+    def release(self):
+        self._lock.release()
+
+    def __enter__(self):
+        return self.acquire()
+
+    def __exit__(self, *_):
+        self.release()
+
+
 @pytest.mark.usefixtures("simulation")
 class TestMemory:
+    def test_the_cache_has_been_given_back_when_that_is_said(self, simulation, monkeypatch):
+        monkeypatch.setenv("NLS_SIMULATED_CACHE", "1")
+        lock = WatchedLock()
+        monkeypatch.setattr(simulated_memory._this_process, "lock", lock)
+        pool = xp.cuda.MemoryPool()
+        pool.malloc(GIB)
+        trim = threading.Thread(target=pool.free_all_blocks)
+        with lock:  # as another thread has it that forks
+            trim.start()
+            wait_until(lambda: lock.wanted or not trim.is_alive())
+            assert trim.is_alive()
+        trim.join()
+        assert [s.memory_used_bytes for s in simulation.sample().values()] == [CONTEXT, 0]
+
     def test_a_storage_counts_once_and_until_its_last_view_dies(self):
         array = xp.zeros(GIB // 8)
         views = [array[10:], array.reshape(-1, 1024).T, array.view(xp.int32), xp.ravel(array)]

@@ -275,6 +275,7 @@ class MemoryPool:
             device.total_bytes -= device.free_bytes
             blocks, device.free = device.free, {}
         blocks.clear()
+        runtime.gpu(runtime.getDevice()).settle()  # as `cudaFree`, which returns when it has been done
 
     def set_limit(self, size: int | None = None, fraction: float | None = None) -> None:
         """Cap what the pool has on the current device, by bytes or by a fraction of it; 0 lifts the cap."""

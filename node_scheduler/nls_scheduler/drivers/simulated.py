@@ -322,6 +322,10 @@ class SimulatedGpu:
         """`free` for `__del__` and finalizers: never blocks and never raises for a Gpu that is gone."""
         self._ledger.free_deferred(size_bytes)
 
+    def settle(self) -> None:
+        """Return when what was freed so is free: now and then another thread has yet to do it."""
+        self._ledger.settle()
+
     def used_bytes(self) -> int:
         """What this process holds here, context included."""
         return self._ledger.own().held_bytes

@@ -186,8 +186,10 @@ class _ThisProcess:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
+        """With all done that finalizers asked for before."""
         try:
             with self.lock:
+                self._do_deferred()
                 yield
         finally:
             self.run_deferred()
@@ -196,10 +198,13 @@ class _ThisProcess:
         """Do what finalizers asked for, unless the lock is taken: whoever holds it comes here next."""
         while self.deferred and self.lock.acquire(blocking=False):
             try:
-                while self.deferred:
-                    self.deferred.popleft()()
+                self._do_deferred()
             finally:
                 self.lock.release()
+
+    def _do_deferred(self) -> None:
+        while self.deferred:
+            self.deferred.popleft()()
 
 
 _this_process = _ThisProcess()
@@ -276,6 +281,11 @@ class GpuLedger:
 
         _this_process.deferred.append(release)
         _this_process.run_deferred()
+
+    def settle(self) -> None:
+        """Wait until all is free that finalizers have freed: another thread may have the ledger, as before a fork."""
+        with _this_process.locked():
+            pass
 
     def _free_locked(self, size_bytes: int) -> None:
         with self._file(fcntl.LOCK_EX) as fd:
