@@ -77,7 +77,7 @@ class WatchedLock:
         self._lock = threading.Lock()
         self.wanted = False
 
-    def acquire(self, blocking=True):  # noqa: FBT002 - as `Lock.acquire`
+    def acquire(self, blocking=True):
         taken = self._lock.acquire(blocking=False)
         self.wanted |= blocking and not taken
         return taken or (blocking and self._lock.acquire())
