@@ -241,8 +241,8 @@ def _(event: ev.ProcessReady, workload: Workload, state: NodeState) -> NodeState
 def _(event: ev.StartFailed, workload: Workload, state: NodeState) -> NodeState:
     pending = workload.pending
     older = pending is not None and pending.order is Order.START and pending.command_id != event.command_id
-    if not workload.present or older:
-        return state
+    if workload.phase not in (Phase.STARTING, Phase.SUSPENDING) or older:
+        return state  # what runs has started, whatever is said of it
     return ended(state, workload, event.at, said(event.reason), ev.StartFailed)
 
 
