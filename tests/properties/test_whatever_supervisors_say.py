@@ -1,4 +1,4 @@
-"""Whatever a supervisor says, whenever it does: something is known of its workload then, or nothing, and nothing breaks."""
+"""Whatever a supervisor says, at any time: all that changes is what is known of its workload, and nothing breaks."""
 
 from __future__ import annotations
 
