@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import os
@@ -11,10 +12,13 @@ import socket
 import struct
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from daemon_process import NLS, DaemonProcess, nls_environment
+from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.client.patience import Patience
 from nls_scheduler.wire import locate
 from waiting import wait_until
 
@@ -138,6 +142,49 @@ def test_a_client_starts_this_users_daemon_only_at_the_default_path(tmp_path: Pa
         pid = _daemon_pid(tmp_path)
         os.kill(pid, signal.SIGTERM)
         wait_until(lambda: not (tmp_path / "nls" / "nls.sock").exists())
+
+
+def test_a_killed_daemon_of_this_users_own_is_started_anew_by_who_runs_under_it_and_by_who_asks_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if locate.SYSTEM_SOCKET.exists():
+        pytest.skip("this machine has a system daemon")
+    environment = nls_environment(XDG_RUNTIME_DIR=str(tmp_path), XDG_STATE_HOME=str(tmp_path), NLS_SIMULATE="1x2GiB")
+    command = [*NLS, "run", "--name", "held", "--", "sh", "-c", "echo on; read line"]
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        assert running.stdout.readline() == "on\n"
+        _kill_daemon(tmp_path)
+        for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "NLS_SIMULATE"):
+            monkeypatch.setenv(name, environment[name])
+        monkeypatch.delenv("NLS_SOCKET", raising=False)
+        wait_until(lambda: _answers(tmp_path / "nls" / "nls.sock"))
+        client = asyncio.run(DaemonClient.connect(patience=Patience(print)))
+        wait_until(lambda: [(w["name"], w["phase"]) for w in _workloads(client)] == [("held", "running")])
+        running.communicate("over\n", timeout=60)
+        assert running.returncode == 0
+    _kill_daemon(tmp_path)
+    try:
+        assert _workloads(client) == []
+    finally:
+        os.kill(_daemon_pid(tmp_path), signal.SIGTERM)
+        wait_until(lambda: not (tmp_path / "nls" / "nls.sock").exists())
+
+
+def _workloads(client: DaemonClient) -> list[Any]:
+    return list(asyncio.run(client.status())["workloads"])
+
+
+def _answers(path: Path) -> bool:
+    return path.is_socket() and locate.answers(path)
+
+
+def _kill_daemon(runtime: Path) -> None:
+    os.kill(_daemon_pid(runtime), signal.SIGKILL)
+    wait_until(lambda: not _answers(runtime / "nls" / "nls.sock"))
 
 
 def test_a_daemon_that_is_started_by_hand_simulates_what_one_would_that_a_client_starts(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -46,14 +47,16 @@ class DaemonClient:
     Raises DaemonUnreachable when no daemon answers and Problem when it refuses, with a sentence for the user.
     """
 
-    def __init__(self, socket: Path, patience: Patience | None = None) -> None:
+    def __init__(self, socket: Path, patience: Patience | None = None, *, may_start: bool = False) -> None:
         """`socket` is a path that `locate` gave; nothing is connected yet.
 
         With `patience` requests wait for a daemon that is away for a moment, and are made again where their answer was
-        lost. A submission that was made twice ends when its process has a link with `only`.
+        lost. A submission that was made twice ends when its process has a link with `only`. With `may_start` a daemon
+        of this user's own that was killed is started anew by who waits for it.
         """
         self.socket = socket
         self._patience = patience
+        self._start_again = partial(locate.start_again, socket) if may_start else None
 
     @classmethod
     async def connect(
@@ -61,9 +64,11 @@ class DaemonClient:
     ) -> DaemonClient:
         """A client of the daemon at `socket`, or of the one `locate` finds, or (`may_start`) of a new one."""
         seek = locate.find_or_start if may_start else locate.find
+        again = may_start and socket is None
         if patience is None:
-            return cls(await asyncio.to_thread(seek, socket))
-        return cls(await patience.until_answered(lambda: asyncio.to_thread(seek, socket)), patience)
+            return cls(await asyncio.to_thread(seek, socket), may_start=again)
+        found = await patience.until_answered(lambda: asyncio.to_thread(seek, socket))
+        return cls(found, patience, may_start=again)
 
     async def status(self) -> dict[str, Any]:
         """The node: Gpus and workloads, as `nls status --json` prints it."""
@@ -190,7 +195,10 @@ class DaemonClient:
         `report` says how the workload is; it is asked at each connection, so that a daemon that was away knows.
         `only`: this process has no other workload; what the daemon still knows of one is over.
         """
-        return SupervisorLink(self.socket, workload_id, report, self.adopt, only=only, patience=self._patience)
+        again, patience = self._start_again, self._patience
+        return SupervisorLink(
+            self.socket, workload_id, report, self.adopt, only=only, patience=patience, start_again=again
+        )
 
     async def _request(self, method: str, path: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads((await self._answer(method, path, fields)).body)
@@ -199,7 +207,16 @@ class DaemonClient:
     async def _answer(self, method: str, path: str, fields: Mapping[str, Any] | None) -> HTTPResponse:
         if self._patience is None:
             return await self._ask(method, path, fields)
-        return await self._patience.until_answered(lambda: self._ask(method, path, fields))
+        return await self._patience.until_answered(lambda: self._ask_or_start(method, path, fields))
+
+    async def _ask_or_start(self, method: str, path: str, fields: Mapping[str, Any] | None) -> HTTPResponse:
+        try:
+            return await self._ask(method, path, fields)
+        except DaemonUnreachable:
+            if self._start_again is None:
+                raise
+            await asyncio.to_thread(self._start_again)
+        return await self._ask(method, path, fields)
 
     async def _ask(self, method: str, path: str, fields: Mapping[str, Any] | None) -> HTTPResponse:
         http = SimpleAsyncHTTPClient(force_instance=True)

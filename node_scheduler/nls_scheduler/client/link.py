@@ -16,6 +16,7 @@ from tornado.iostream import StreamClosedError
 from tornado.websocket import WebSocketClosedError, WebSocketError, websocket_connect
 
 from nls_scheduler.client.answers import refusal_in
+from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem, out_of_files
 from nls_scheduler.wire.protocol import (
     CLOSE_ENDED,
@@ -51,6 +52,8 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 1.0
 GROWTH: Final = 1.4
 """A daemon that starts anew is found after a third of the time that it was away, at most."""
+STARTS_APART_S: Final = 60.0
+"""A daemon that was killed, and does not stay, is started anew so seldom."""
 CLOSE_PATIENCE_S: Final = 1.0
 # What is told of cells lets the cells themselves go first: a short one has answered by then, and the next one of a
 # notebook that is run as a whole has begun.
@@ -105,11 +108,14 @@ class SupervisorLink:
         *,
         only: bool = False,
         patience: Patience | None = None,
+        start_again: Callable[[], None] | None = None,
     ) -> None:
         """`report` says how the workload is; `adopt` is `DaemonClient.adopt`; `only`: this process has no other one.
 
         With `patience` the first connection waits for a daemon that is away for a moment, as all later ones do.
+        `start_again`, which may block, starts a daemon that was killed and is not back soon.
         """
+        self._start_again = start_again
         self._only = only
         self._patience = patience
         self.workload_id = workload_id
@@ -261,7 +267,7 @@ class SupervisorLink:
         self._task = None
 
     async def _run(self, connection: WebSocketClientConnection | None) -> None:
-        pause_s, warned = FIRST_PAUSE_S, False
+        pause_s, warned, may_start_at = FIRST_PAUSE_S, False, 0.0
         while True:
             if connection is not None:
                 pause_s, warned = FIRST_PAUSE_S, False
@@ -277,6 +283,9 @@ class SupervisorLink:
             try:
                 connection = await self._connect()
             except _LOST:
+                if pause_s == LONGEST_PAUSE_S and monotonic_s() >= may_start_at:
+                    await self._have_it_started()
+                    may_start_at = monotonic_s() + STARTS_APART_S
                 continue
             except DaemonUnreachable as error:  # another user's
                 if not warned:
@@ -287,6 +296,13 @@ class SupervisorLink:
                     continue
                 self._incoming.put_nowait(problem)
                 return
+
+    async def _have_it_started(self) -> None:
+        try:
+            if self._start_again is not None:
+                await asyncio.to_thread(self._start_again)
+        except DaemonUnreachable as error:
+            log.warning("%s", error)
 
     async def _bring_back(self) -> bool:
         """The daemon has lost its journal: tell it of the workload, if that has a GPU process to lose."""

@@ -121,6 +121,20 @@ def find_or_start(named: Path | None = None) -> Path:
     if (away := silent(SYSTEM_SOCKET, advice)).may_come:
         raise away
     path = per_user_socket()
+    _start_unless_there(path)
+    return path
+
+
+def start_again(path: Path) -> None:
+    """Start this user's own daemon anew where it was killed: it has left its socket at `path`, and nobody serves there.
+
+    Nothing where another one is meant, or one that has ended by itself. Raises DaemonUnreachable as `find_or_start`.
+    """
+    if _named_in_environment() is None and path.is_socket() and path in default_places()[1:]:
+        _start_unless_there(path)
+
+
+def _start_unless_there(path: Path) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with path.with_name("start.lock").open("w") as lock:
@@ -136,7 +150,6 @@ def find_or_start(named: Path | None = None) -> Path:
                 _start(path)
     except OSError as error:
         raise DaemonUnreachable(f"No daemon is running and none can be started at {path}: {error}.") from error
-    return path
 
 
 def answers(path: Path) -> bool:
