@@ -168,14 +168,15 @@ def _best_move(
 ) -> tuple[Workload, GpuUuid] | None:
     gain, rooms = max(draft.state.policy.min_gain, _LEAST_GAIN), draft.rooms
     smallest_before, total_before = rooms.value()
-    kinds = rooms.alike(uuid for uuid in rooms.gpus if rooms.pools[uuid].placement is Placement.SPREAD)
-    options = []
+    alike_gpus = rooms.alike(uuid for uuid in rooms.gpus if rooms.pools[uuid].placement is Placement.SPREAD)
+    kinds = [(rooms.left_bytes(kind[0])[0], kind) for kind in alike_gpus]
+    most_left, options = max((left for left, _ in kinds), default=0), []
     for workload in movable:
-        gpus = rooms.target[workload.id]
-        if rooms.pools[gpus[0]].placement is Placement.BINPACK:
+        gpus, request = rooms.target[workload.id], workload.spec.request_bytes
+        if request > most_left or rooms.pools[gpus[0]].placement is Placement.BINPACK:
             continue
-        possible, request = rooms.open_to(workload).difference(gpus), workload.spec.request_bytes
-        roomy = [kind for kind in kinds if rooms.left_bytes(kind[0])[0] >= request]
+        possible = rooms.open_to(workload).difference(gpus)
+        roomy = (kind for left, kind in kinds if left >= request)
         alike = {there[0]: there for kind in roomy if (there := [uuid for uuid in kind if uuid in possible])}
         for first, smallest, total in rooms.values_with(workload, alike):
             grows = smallest - smallest_before, total - total_before
