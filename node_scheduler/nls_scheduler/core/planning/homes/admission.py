@@ -15,7 +15,7 @@ from nls_scheduler.core.planning.homes.paper import Paper, admission_order, coun
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from nls_scheduler.core.model.gangs import Gang, GangKey
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
@@ -50,6 +50,7 @@ class Admission(Paper):
         self.exchanged = 0
         self.units: Sequence[list[Workload]] = ()
         self._too_large: dict[tuple[object, ...], int] = {}
+        self._unpackable: dict[tuple[object, ...], int] = {}
         self._in_vain: dict[tuple[object, frozenset[GpuUuid], bool], WorkloadId] = {}
         self._reserved: dict[GpuUuid, Workload] = {}
         self._unreserved = self._all_usable
@@ -195,11 +196,12 @@ class Admission(Paper):
         """A home for each of `unit`, or for none of them."""
         if len(unit) == 1:
             return self.admit(unit[0])
-        checkpoint, too_large, displaced = self.checkpoint(), dict(self._too_large), list(self.displaced)
+        checkpoint, displaced = self.checkpoint(), list(self.displaced)
+        in_vain = dict(self._too_large), dict(self._unpackable)
         for workload in sorted(unit, key=lambda w: (-w.spec.gpu_count, -w.spec.request_bytes, *admission_order(w))):
             if not self.admit(workload):
                 self.roll_back(checkpoint)
-                self._too_large, self.displaced = too_large, displaced
+                (self._too_large, self._unpackable), self.displaced = in_vain, displaced
                 return False
         self._bring_together(unit)
         self._spread_out(unit)
@@ -264,13 +266,15 @@ class Admission(Paper):
         if pools and self._may_find_room(kind, spec.request_bytes):
             if self._finds_room(workload):
                 return True
-            if self.admit_by_packing(workload):
-                self._note_exchange()
-                return True
-            known = kind in self._too_large
             self._too_large[kind] = spec.request_bytes
-            if not known:
-                self._look_for_the_smallest(kind)
+            if self._may_be_packed(kind, spec.request_bytes):
+                if self.admit_by_packing(workload):
+                    self._note_exchange(makes_room=False)
+                    return True
+                known = kind in self._unpackable
+                self._unpackable[kind] = spec.request_bytes
+                if not known:
+                    self._look_for_the_smallest(kind)
         if self.ledger is None:
             return False
         kind = (*kind, spec.pools, spec.priority, self.ledger.leaf(workload))
@@ -302,16 +306,22 @@ class Admission(Paper):
         if smallest is None or not self._may_find_room(kind, smallest.spec.request_bytes):
             return
         checkpoint, searched = self.checkpoint(), self.searched
-        if not (self._finds_room(smallest) or self.admit_by_packing(smallest)):
-            self._too_large[kind] = smallest.spec.request_bytes
+        if not (self._finds_room(smallest) or self.admit_by_packing(smallest, repacking.may_be_repacked)):
+            self._too_large[kind] = self._unpackable[kind] = smallest.spec.request_bytes
             return
         self.roll_back(checkpoint)
         self.searched = searched
 
-    def _note_exchange(self) -> None:
-        """There may be room now for those who found none."""
+    def _note_exchange(self, *, makes_room: bool = True) -> None:
+        """There may be room now for those who found none: beside others, and if it `makes_room`, by other homes."""
         self._too_large.clear()
+        if makes_room:
+            self._unpackable.clear()
         self.exchanged += 1
+
+    def _may_be_packed(self, kind: tuple[object, ...], request_bytes: int) -> bool:
+        """Where others' other homes made no room for one this large, they make none for a larger one of its kind."""
+        return request_bytes < self._unpackable.get(kind, request_bytes + 1)
 
     def _may_find_room(self, kind: tuple[object, ...], request_bytes: int) -> bool:
         """Where one this large found no room, a larger one of the same kind finds none either."""
@@ -334,9 +344,11 @@ class Admission(Paper):
         self.roll_back(checkpoint)
         return False
 
-    def admit_by_packing(self, newcomer: Workload) -> bool:
+    def admit_by_packing(
+        self, newcomer: Workload, repack: Callable[[Paper, Workload], bool] = repacking.repack
+    ) -> bool:
         """Admit `newcomer` where elastic ones have more than their fewest, or by giving others another home."""
-        ways = (repacking.settle_beside_all, elastic.shrink, repacking.repack, elastic.shrink_and_repack)
+        ways = (repacking.settle_beside_all, elastic.shrink, repack, elastic.shrink_and_repack)
         return bool(self.pools_for(newcomer)) and any(way(self, newcomer) for way in ways)
 
     def is_held_back(self, workload: Workload) -> Why | None:

@@ -130,31 +130,44 @@ def repack(paper: Paper, newcomer: Workload) -> bool:
 
     Only where few leave their Gpus for that, as long as it has not waited long.
     """
-    if not _is_enough(paper, newcomer):
+    way = _way(paper, newcomer)
+    if way is None:
         return False
+    packed, there = way
+    if _moves_too_many(paper, newcomer, packed):
+        if there is None:  # what is searched for only once is not told: a moment later nobody would know it
+            paper.result.spared_by.add(newcomer.id)
+        return False
+    # The search for the cheapest way costs more than a packing: only where there is a way at all.
+    search = not paper.oversubscribed and (there is None or len(there.free) <= _FEW or _has_just_come(paper, newcomer))
+    if not search or not _consolidate(paper, newcomer, there or _in_fact(paper), spares=True):
+        _change_homes(paper, newcomer, packed)
+    return True
+
+
+def may_be_repacked(paper: Paper, newcomer: Workload) -> bool:
+    """Whether `repack` would admit `newcomer`; nothing is searched for the cheapest way, and nothing changed."""
+    way = _way(paper, newcomer)
+    return way is not None and not _moves_too_many(paper, newcomer, way[0])
+
+
+def _way(paper: Paper, newcomer: Workload) -> tuple[_Change, _There | None] | None:
+    """A packing of all with `newcomer`, if one is found; with where all are in fact, if more than a simple one was."""
+    if not _is_enough(paper, newcomer):
+        return None
     admitted = [w for w in paper.admitted() if w.given_home is None and not w.stands_at_home]
     bursters = [w for w in admitted if w.spec.may_borrow]
     movable = [w for w in admitted if w.spec.movable]
     choices = [bursters] if len(movable) == len(bursters) else [bursters, movable]
     tries = (_packed_again(paper, newcomer, candidates) for candidates in choices)
-    packed, there = next((found for found in tries if found is not None), None), None
-    search, again = not paper.oversubscribed, packed is not None
-    # The search for the cheapest way costs more than a packing: only where there is a way at all.
-    if packed is None:
-        if paper.oversubscribed or not _may_search(paper, newcomer):
-            return False
-        there = _in_fact(paper)
-        packed = _packed_anew(paper, newcomer, there)
-        if packed is None:
-            return False
-        search = len(there.free) <= _FEW or _has_just_come(paper, newcomer)
-    if _moves_too_many(paper, newcomer, packed):
-        if again:  # what is searched for only once is not told: a moment later nobody would know it
-            paper.result.spared_by.add(newcomer.id)
-        return False
-    if not search or not _consolidate(paper, newcomer, there or _in_fact(paper), spares=True):
-        _change_homes(paper, newcomer, packed)
-    return True
+    packed = next((found for found in tries if found is not None), None)
+    if packed is not None:
+        return packed, None
+    if paper.oversubscribed or not _may_search(paper, newcomer):
+        return None
+    there = _in_fact(paper)
+    packed = _packed_anew(paper, newcomer, there)
+    return None if packed is None else (packed, there)
 
 
 def _may_search(paper: Paper, newcomer: Workload) -> bool:
