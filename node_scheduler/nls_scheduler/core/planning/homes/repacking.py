@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nls_scheduler.core.model import topology
 from nls_scheduler.core.model.spec import Kind
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.homes.paper import Paper
-    from nls_scheduler.core.planning.making_room.cheapest_moves import Answer
 
 _SETS: Final = 8
 """So many sets of Gpus are tried for one that needs several."""
@@ -78,44 +77,21 @@ def closer(paper: Paper, newcomer: Workload, gpus: tuple[GpuUuid, ...]) -> tuple
 
 
 def _settle_beside_all(paper: Paper, newcomer: Workload, there: _There, count: int) -> bool:
-    """A home where nobody who is on a Gpu has to go: who is off has its own elsewhere, which costs nobody anything.
-
-    First where those who are off have room beside all that others hold; then beside what others are promised; then
-    with another home for whoever borrows where it is.
-    """
-    state = paper.state
-    beside = there.beside_all(newcomer)
-    off = [piece for piece in there.pieces if not state.workloads[piece.id].present]
-    away = [piece for piece in there.pieces if piece in off or there.is_away(state.workloads[piece.id])]
-    ways = ((there.free, off), (there.promised, off), (there.promised, away))
+    """A home where nobody who is on a Gpu has to go: who is off has its own elsewhere, which costs nobody anything."""
+    in_fact, request_bytes = there.beside_all(newcomer), newcomer.spec.request_bytes
     for pool in paper.pools_for(newcomer, count):
-        gpus = [uuid for uuid in paper.open_gpus(newcomer, pool) if uuid in beside]
-        for room, pieces in ways if len(gpus) >= count else ():
-            answer = _homes_beside(there, room, pieces, newcomer, gpus, count)
+        gpus = [uuid for uuid in paper.open_gpus(newcomer, pool) if uuid in in_fact]
+        for beside in there.besides if len(gpus) >= count else ():
+            cleared = beside.cleared
+            ranked = sorted((u for u in gpus if cleared[u] >= request_bytes), key=cleared.__getitem__)
+            demand = Demand(request_bytes, _sets(paper, ranked, count), {})
+            answer = make_room(beside.left, beside.pieces, demand, budget=0, whatever_moves=True) if ranked else None
             if answer is not None:
                 change = there.change(answer.gpus, answer.moves)
-                _change_homes(paper, newcomer, replace(change, moved=[p.id for p in off if p.id in change.moved]))
+                moved = [key for key in change.moved if not paper.state.workloads[key].present]
+                _change_homes(paper, newcomer, replace(change, moved=moved))
                 return True
     return False
-
-
-def _homes_beside(
-    there: _There,
-    room: Mapping[GpuUuid, int],
-    pieces: Sequence[Piece],
-    newcomer: Workload,
-    gpus: Sequence[GpuUuid],
-    count: int,
-) -> Answer | None:
-    """A home on `count` of `gpus` for `newcomer`, and one for each of `pieces`, beside what `room` leaves."""
-    pieces = [piece._replace(size_bytes=piece.request_bytes) for piece in pieces]
-    if min(without(there.promised, pieces).values()) < 0:
-        return None
-    cleared = without(room, pieces)
-    left = {uuid: bytes_ - min(0, cleared[uuid]) for uuid, bytes_ in room.items()}
-    ranked = sorted((u for u in gpus if cleared[u] >= newcomer.spec.request_bytes), key=lambda u: cleared[u])
-    demand = Demand(newcomer.spec.request_bytes, _sets(there.paper, ranked, count), {})
-    return make_room(left, pieces, demand, budget=0, whatever_moves=True) if demand.sets else None
 
 
 def _sets(paper: Paper, ranked: Sequence[GpuUuid], count: int) -> list[tuple[GpuUuid, ...]]:
@@ -254,6 +230,14 @@ def _in_fact(paper: Paper) -> _There:
     return known
 
 
+class _Beside(NamedTuple):
+    """Who may have a home elsewhere, and what is left on each Gpu with them and without them, by their requests."""
+
+    left: Mapping[GpuUuid, int]
+    cleared: Mapping[GpuUuid, int]
+    pieces: Sequence[Piece]
+
+
 class _There:
     """Everybody with a home, each where it is in fact.
 
@@ -327,6 +311,27 @@ class _There:
         free = (w for w in self._admitted if w.given_home is None and not w.stands_at_home)
         movable = (w for w in free if w.spec.movable)
         return [self._piece(w) for w in movable if self.place[w.id][0] in self.free]
+
+    @computed_once
+    def besides(self) -> Sequence[_Beside]:
+        """How others have their homes elsewhere, who are not moved by that: who is off, then who is away as well.
+
+        First where those who are off have room beside all that others hold; then beside what others are promised; then
+        with another home for whoever borrows where it is.
+        """
+        state = self.paper.state
+        off = [piece for piece in self.pieces if not state.workloads[piece.id].present]
+        away = [piece for piece in self.pieces if piece in off or self.is_away(state.workloads[piece.id])]
+        ways = (self._beside(self.free, off), self._beside(self.promised, off), self._beside(self.promised, away))
+        return [beside for beside in ways if beside is not None]
+
+    def _beside(self, room: Mapping[GpuUuid, int], pieces: Sequence[Piece]) -> _Beside | None:
+        """Beside what `room` leaves; `None`: others are promised more there than there is."""
+        pieces = [piece._replace(size_bytes=piece.request_bytes) for piece in pieces]
+        if min(without(self.promised, pieces).values(), default=0) < 0:
+            return None
+        cleared = without(room, pieces)
+        return _Beside({uuid: bytes_ - min(0, cleared[uuid]) for uuid, bytes_ in room.items()}, cleared, pieces)
 
     @computed_once
     def cleared(self) -> Mapping[GpuUuid, int]:
