@@ -167,8 +167,9 @@ def _shown(workload: Workload, gpus: set[GpuUuid], at: float) -> Workload:
     wanted, trimmed_at = workload.wanted, workload.trimmed_at
     if wanted is not None and wanted.gpu in gpus and at >= wanted.asked_at:
         workload = updated(workload, wanted=updated(wanted, shown=True))
-    if trimmed_at is not None and at >= trimmed_at and gpus.issuperset(workload.current):
-        workload = updated(workload, trim_shows_by=None)
+    is_unseen = workload.trim_shows_by is not None
+    if is_unseen and trimmed_at is not None and at >= trimmed_at and gpus.issuperset(workload.current):
+        workload = replace(workload, trim_shows_by=None)
     return workload
 
 

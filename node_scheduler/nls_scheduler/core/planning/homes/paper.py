@@ -295,6 +295,12 @@ class Paper:
 
     def has_room_at(self, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
         """Whether its request may be counted on all of `home`."""
+        if not self.oversubscribed:
+            free, request_bytes = self.free, workload.spec.request_bytes
+            for uuid in home:  # noqa: SIM110 - asked so often that a generator would be felt
+                if free.get(uuid, -1) < request_bytes:
+                    return False
+            return True
         for uuid in home:  # noqa: SIM110 - asked so often that a generator would be felt
             if not self.has_home_room(workload, uuid):
                 return False

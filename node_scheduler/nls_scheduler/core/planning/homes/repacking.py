@@ -211,7 +211,7 @@ def _packed_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) 
 
 def _put_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> _Change | None:
     """As `_packed_again`, on the paper itself."""
-    old = {workload.id: paper.on_paper.take(workload) for workload in candidates}
+    old = paper.on_paper.take_all(candidates)
     new: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
     home = paper.best_fit(newcomer)
     if home is None:

@@ -77,6 +77,20 @@ class Occupancy:
         self._done.append((workload, gpus, False))
         return gpus
 
+    def take_all(self, workloads: Collection[Workload]) -> dict[WorkloadId, Gpus]:
+        """As `take` for one after another, in half the time. Where each was."""
+        were = {workload.id: self.places.pop(workload.id) for workload in workloads}
+        for workload in workloads:
+            for uuid in were[workload.id]:
+                del self._members[uuid][workload.id]
+        for left, measure in self._accounts:
+            for workload in workloads:
+                for uuid in were[workload.id]:
+                    left[uuid] += measure(workload, uuid)
+        self.version += 1
+        self._done += [(workload, were[workload.id], False) for workload in workloads]
+        return were
+
     def members(self, uuid: GpuUuid) -> Collection[Workload]:
         """Who is on `uuid`."""
         return self._members[uuid].values()
