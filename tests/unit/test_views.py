@@ -11,11 +11,12 @@ from nls_scheduler.core.model import events
 from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess, WorkloadCommand
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
+from nls_scheduler.core.model.reasons import Mention, Reason, Why
 from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.step import step
 from nls_scheduler.units.clock import wall_time
-from nls_scheduler.views.entries import entry_view
+from nls_scheduler.views.entries import Entry, entry_view
 from nls_scheduler.views.history import BACKLOG_LIMIT, ENTRIES_KEPT, History, Recorder
 from nls_scheduler.views.sentences import Names
 from nls_scheduler.views.status import figures, node_view, settled_part, workload_view
@@ -241,17 +242,33 @@ def test_a_supervisor_needs_no_message_about_a_cell_that_it_has_told_of(node: No
     assert (settled_part(before), figures(before)) == (settled_part(during), figures(during))
 
 
+def told_of(owner: int, number: int) -> Entry:
+    return Entry(number, 0.0, "", Mention("w", "w", "command", owner), "queued", Why(Reason.WAITS))
+
+
 def test_the_history_keeps_the_last_entries_and_lets_a_lagging_follower_go() -> None:
     history = History()
     queue = history.follow()
     for number in range(ENTRIES_KEPT + 5):
-        history.add({"sequence": number})
-    assert [entry["sequence"] for entry in history.entries()] == list(range(5, ENTRIES_KEPT + 5))
+        history.add(told_of(1000, number))
+    assert [entry.sequence for entry in history.entries()] == list(range(5, ENTRIES_KEPT + 5))
     assert not history.followed
     received = [queue.get_nowait() for _ in range(BACKLOG_LIMIT + 1)]
     assert received[-1] is None
     history.unfollow(queue)
     assert queue.empty()
+
+
+def test_one_users_thousand_commands_leave_what_others_are_to_be_told() -> None:
+    history = History()
+    history.restore([told_of(1000 + number % 2, number) for number in range(100)])
+    for number in range(100, 2 * ENTRIES_KEPT):
+        history.add(told_of(1001, number))
+    kept = history.entries()
+    assert len(kept) == ENTRIES_KEPT
+    assert [entry.sequence for entry in kept] == sorted(entry.sequence for entry in kept)
+    assert [entry.sequence for entry in kept if entry.about.owner == 1000] == list(range(0, 100, 2))
+    assert kept[-1].sequence == 2 * ENTRIES_KEPT - 1
 
 
 def test_a_passive_follower_hears_everything_and_keeps_no_daemon_from_ending() -> None:
@@ -261,8 +278,8 @@ def test_a_passive_follower_hears_everything_and_keeps_no_daemon_from_ending() -
         assert not history.followed
         active = history.follow()
         assert history.followed
-        history.add({"sequence": 1})
-        assert [passive.get_nowait(), active.get_nowait()] == [{"sequence": 1}] * 2
+        history.add(told_of(1000, 1))
+        assert [passive.get_nowait(), active.get_nowait()] == [told_of(1000, 1)] * 2
         history.unfollow(active)
         assert not history.followed
         history.close()

@@ -29,7 +29,9 @@ VERSION: Final = 2
 """1: every text is plain. 2: longer ones of events, snapshots and the history are packed, see `pack`."""
 LOCK_TIMEOUT_S: Final = 5.0
 HISTORY_KEPT: Final = 2000
-"""As many entries of the history come back after a restart."""
+"""As many entries of the history are written again where the journal is begun anew."""
+HISTORY_READ: Final = 5 * HISTORY_KEPT
+"""As many are read after a restart: of users with many the history keeps fewer."""
 DAMAGE: Final = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading a text leads to that nobody has written so."""
 JSON: Final = json.JSONEncoder(separators=(",", ":"))
@@ -126,7 +128,7 @@ def recovered(database: sqlite3.Connection) -> Recovered | None:
         claims=node.get("claims", Claims()),
     )
     leases = {WorkloadId(w): ProcessId(pid, start) for w, pid, start in database.execute("SELECT * FROM leases")}
-    rows = database.execute("SELECT entry FROM history ORDER BY sequence DESC LIMIT ?", (HISTORY_KEPT,)).fetchall()
+    rows = database.execute("SELECT entry FROM history ORDER BY sequence DESC LIMIT ?", (HISTORY_READ,)).fetchall()
     return Recovered(state, leases, [json.loads(unpack(row[0])) for row in reversed(rows)], meta["boot_id"])
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, replace
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import events
@@ -242,16 +244,20 @@ class Recorder:
 
 
 class History:
-    """The last entries, and everybody who follows them."""
+    """The last entries, and everybody who follows them.
+
+    Whoever has the most of them loses the oldest first: one user's thousand commands leave what others are to be told.
+    """
 
     def __init__(self) -> None:
-        self._entries: deque[Entry] = deque(maxlen=ENTRIES_KEPT)
+        self._of_users: defaultdict[tuple[int, str], deque[Entry]] = defaultdict(deque)
+        self._kept = 0
         self._followers: dict[asyncio.Queue[Entry | None], Hashable] = {}
         self._passive: set[asyncio.Queue[Entry | None]] = set()
 
     def add(self, entry: Entry) -> None:
         """Keep `entry` and hand it to the followers; one that lags `BACKLOG_LIMIT` behind is let go."""
-        self._entries.append(entry)
+        self._keep(entry)
         for queue in tuple(self._followers):
             if queue.qsize() >= BACKLOG_LIMIT:
                 self.unfollow(queue)
@@ -260,11 +266,19 @@ class History:
 
     def entries(self) -> list[Entry]:
         """The last entries, oldest first."""
-        return list(self._entries)
+        return sorted(chain.from_iterable(self._of_users.values()), key=attrgetter("sequence"))
 
     def restore(self, entries: Iterable[Entry]) -> None:
         """What an earlier daemon kept."""
-        self._entries.extend(entries)
+        for entry in entries:
+            self._keep(entry)
+
+    def _keep(self, entry: Entry) -> None:
+        self._of_users[entry.about.owner, entry.about.tenant].append(entry)
+        self._kept += 1
+        if self._kept > ENTRIES_KEPT:
+            max(self._of_users.values(), key=len).popleft()
+            self._kept -= 1
 
     def follow(self, *, passive: bool = False, user: Hashable = None) -> asyncio.Queue[Entry | None]:
         """A queue of the entries from now on; `None` ends it. A `passive` follower is not counted by `followed`."""
