@@ -14,6 +14,7 @@ from nls_jupyter_server.event_watch import EventWatch
 from nls_jupyter_server.kernels import Kernels
 from nls_jupyter_server.orders import Orders
 from nls_jupyter_server.orphans import Orphanage
+from nls_jupyter_server.renames import Renames
 from nls_jupyter_server.routes import ROUTES
 from nls_jupyter_server.status_feed import StatusFeed
 
@@ -44,6 +45,7 @@ class NlsExtension(ExtensionApp):
         self.kernels = Kernels(server.kernel_manager, server.session_manager)
         self.orphanage = Orphanage()
         self.feed = self.status_feed_class(self.kernels, lambda: self.orphanage.supervisors, parent=self)
+        self.renames = Renames(self.kernels, self.feed.client)
         announcements = Announcements(cast("EventLogger", server.event_logger))
         self.events = EventWatch(self.feed.client, announcements.announce, self.log)
         self.settings.update({"nls_status_feed": self.feed, "nls_orders": Orders(self.feed)})
@@ -78,6 +80,7 @@ class NlsExtension(ExtensionApp):
         found = await asyncio.to_thread(self.orphanage.look, self.kernels.by_pid().keys())
         for workload, pid in found.items():
             self.log.info("GPU workload %s belongs to kernel process %d.", workload, pid)
+        await self.renames.look(self.orphanage.supervisors)
         for workload in await asyncio.to_thread(self.orphanage.end_orphans):
             self.log.warning("The kernel of GPU workload %s has ended; so has its GPU process now.", workload)
 

@@ -57,6 +57,19 @@ def test_a_page_sees_a_notebooks_gpu_as_it_comes_and_goes(bench: LabBench) -> No
     assert other.messages[-1]["version"] <= page.messages[-1]["version"]
 
 
+def test_a_notebook_that_is_renamed_is_shown_by_its_new_name(bench: LabBench) -> None:
+    page, book = bench.page(), bench.open()
+    book.gpu("1")
+    bench.until(page, lambda s: (w := named(s, book.name)) and w["kernel_id"])
+    authorized = {"Authorization": f"token {bench.token}"}
+    (session,) = json.loads(bench.raw(path="/api/sessions", headers=authorized).body)
+    renamed = {"path": "a folder/Ergebnisse 2.ipynb"}
+    path = f"/api/sessions/{session['id']}"
+    assert bench.raw(path=path, method="PATCH", headers=authorized, body=json.dumps(renamed)).code == 200
+    seen = bench.until(page, lambda s: named(s, "Ergebnisse 2.ipynb"))
+    assert (seen["path"], seen["kernel_id"]) == (renamed["path"], book.notebook.kernel_id)
+
+
 @LONG
 def test_a_notebook_that_only_waits_is_known_as_its_kernels(directory: Path) -> None:
     with lab_bench(directory, "1x256MiB") as bench:
