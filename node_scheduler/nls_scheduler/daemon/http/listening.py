@@ -34,6 +34,12 @@ class Listening:
         self._place: os.stat_result | None = None
         self._told = ""
 
+    def __str__(self) -> str:
+        """Where it is, and for whom."""
+        if self._passed is not None:
+            return f"{self.path}, which systemd has made"
+        return f"{self.path}, for {'all users' if self._everybody else 'our own user and root alone'}"
+
     def make_directory(self) -> None:
         """The directory of the socket; nobody but our user needs one that is not everybody's. Raises OSError."""
         missing = [place for place in self.path.parents if not place.is_dir()]

@@ -121,7 +121,7 @@ async def _serve(
     keeping.add_done_callback(lambda _: stopped.set())
     collecting = asyncio.create_task(_collect_garbage())
     try:
-        log.info("serving %s", listening.path)
+        log.info("serving %s", listening)
         if settings.observe_address:
             observed.start_on(settings.observe_address)
         _notify_systemd("READY=1")
