@@ -194,14 +194,11 @@ def _take_the_place_of_an_unasked_one(path: Path) -> None:
     """End a daemon at `path` that a client has started by itself, if it looks after nobody; any other one stays."""
     from nls_scheduler.cli.asking import ask
     from nls_scheduler.cli.down import Stays, end_daemon
-    from nls_scheduler.processes.proc import words_of
-    from nls_scheduler.wire import locate
     from nls_scheduler.wire.errors import DaemonUnreachable
     from nls_scheduler.wire.holder import holder_of
+    from nls_scheduler.wire.locate import has_come_unasked
 
-    holder = holder_of(path)
-    unasked = b"\0".join(word.encode() for word in locate.BY_ITSELF)
-    if holder is None or holder.stopped or unasked not in b"\0".join(words_of(holder.pid)):
+    if not has_come_unasked(path) or ((holder := holder_of(path)) is not None and holder.stopped):
         return
     with suppress(DaemonUnreachable, Stays):
         if not ask(path, lambda client: client.status())["workloads"]:

@@ -47,16 +47,16 @@ class DaemonClient:
     Raises DaemonUnreachable when no daemon answers and Problem when it refuses, with a sentence for the user.
     """
 
-    def __init__(self, socket: Path, patience: Patience | None = None, *, may_start: bool = False) -> None:
+    def __init__(self, socket: Path, patience: Patience | None = None, *, starts_again: bool = False) -> None:
         """`socket` is a path that `locate` gave; nothing is connected yet.
 
         With `patience` requests wait for a daemon that is away for a moment, and are made again where their answer was
-        lost. A submission that was made twice ends when its process has a link with `only`. With `may_start` a daemon
-        of this user's own that was killed is started anew by who waits for it.
+        lost. A submission that was made twice ends when its process has a link with `only`. With `starts_again` whoever
+        waits for a daemon that was killed starts it anew.
         """
         self.socket = socket
         self._patience = patience
-        self._start_again = partial(locate.start_again, socket) if may_start else None
+        self._start_again = partial(locate.start_again, socket) if starts_again else None
 
     @classmethod
     async def connect(
@@ -64,11 +64,16 @@ class DaemonClient:
     ) -> DaemonClient:
         """A client of the daemon at `socket`, or of the one `locate` finds, or (`may_start`) of a new one."""
         seek = locate.find_or_start if may_start else locate.find
-        again = may_start and socket is None
+
+        def found() -> tuple[Path, bool]:
+            path = seek(socket)
+            return path, may_start and locate.has_come_unasked(path)
+
         if patience is None:
-            return cls(await asyncio.to_thread(seek, socket), may_start=again)
-        found = await patience.until_answered(lambda: asyncio.to_thread(seek, socket))
-        return cls(found, patience, may_start=again)
+            path, unasked = await asyncio.to_thread(found)
+        else:
+            path, unasked = await patience.until_answered(lambda: asyncio.to_thread(found))
+        return cls(path, patience, starts_again=unasked)
 
     async def status(self) -> dict[str, Any]:
         """The node: Gpus and workloads, as `nls status --json` prints it."""

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
-from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
+from nls_scheduler.processes.proc import WORKLOAD_VARIABLE, words_of
 from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire import trust
 from nls_scheduler.wire.errors import DaemonUnreachable, out_of_files
@@ -125,12 +125,18 @@ def find_or_start(named: Path | None = None) -> Path:
     return path
 
 
-def start_again(path: Path) -> None:
-    """Start this user's own daemon anew where it was killed: it has left its socket at `path`, and nobody serves there.
+def has_come_unasked(path: Path) -> bool:
+    """Whether the daemon that serves `path` is one that a client has started by itself."""
+    holder = holder_of(path)
+    return holder is not None and b"\0".join(map(str.encode, BY_ITSELF)) in b"\0".join(words_of(holder.pid))
 
-    Nothing where another one is meant, or one that has ended by itself. Raises DaemonUnreachable as `find_or_start`.
+
+def start_again(path: Path) -> None:
+    """Start such a daemon anew where it was killed: then it has left its socket at `path`, and nobody serves there.
+
+    Nothing where it has ended by itself. Raises DaemonUnreachable as `find_or_start`.
     """
-    if _named_in_environment() is None and path.is_socket() and path in default_places()[1:]:
+    if path.is_socket():
         _start_unless_there(path)
 
 
