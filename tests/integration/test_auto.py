@@ -381,6 +381,7 @@ LiveLine.show = slowly
 """
 
 
+@pytest.mark.long("auto mode in rare cases: the common ones are tried here")
 def test_what_a_cell_puts_out_after_its_wait_stays_however_late_the_line_goes(
     rivals: tuple[AutoKernel, AutoKernel],
 ) -> None:
@@ -534,6 +535,7 @@ def debug(command: str, **arguments: object) -> dict[str, object]:
     return {"type": "request", "seq": 1, "command": command, "arguments": arguments}
 
 
+@pytest.mark.long("auto mode in rare cases: the common ones are tried here")
 def test_the_debugger_stops_in_a_cell_of_the_gpu_process(notebook: AutoKernel) -> None:
     pytest.importorskip("debugpy")
 

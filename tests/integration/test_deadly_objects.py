@@ -57,6 +57,7 @@ def test_a_proxy_that_dies_while_it_is_brought_back_costs_only_its_own_name(note
     assert "holder (ValueError: invalid literal" in ran.text("stderr")
 
 
+@pytest.mark.long("objects that end a process which saves them")
 def test_what_ends_the_process_is_left_out_until_its_user_asks_for_it(notebook: AutoKernel, tmp_path: Path) -> None:
     flag = tmp_path / "flag"
     flag.touch()

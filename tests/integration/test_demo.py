@@ -78,6 +78,7 @@ def test_a_demo_that_is_stopped_leaves_nothing_either(mark: str, number: signal.
     wait_until(lambda: traces() <= before, 60)  # of a demo that another test plays beside this one, too
 
 
+@pytest.mark.long("a demo that is killed")
 def test_a_demo_that_is_killed_leaves_no_process(mark: str) -> None:
     with start_demo(mark, "--gpus", "1") as demo:
         assert demo.stdout is not None

@@ -153,6 +153,7 @@ def test_outputs_come_in_order_and_before_the_reply(directory: Path) -> None:
     run(story())
 
 
+@pytest.mark.long("messages by the thousand")
 def test_many_messages_all_arrive(directory: Path) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:

@@ -52,6 +52,7 @@ def interrupted_in_its_save(book: Book, line: str, directory: Path) -> str:
     return str(shown)
 
 
+@pytest.mark.long("interrupts in rare moments")
 def test_a_save_that_is_interrupted_ends_with_a_sentence(book: Book, tmp_path: Path) -> None:
     shown = interrupted_in_its_save(book, "%gpu save", tmp_path)
     assert shown == "\x1b[0;31mKeyboardInterrupt\x1b[0m: the cell was interrupted"

@@ -112,6 +112,7 @@ def test_sigterm_keeps_them_and_restore_may_come_before_any_cell(opened: Callabl
         assert second.run("%gpu restore").reply["ename"] == "GpuUnavailable"
 
 
+@pytest.mark.long("variables that are kept, in rare cases: the common ones are here")
 def test_what_is_restored_before_any_cell_is_told_with_the_first(opened: Callable[..., AutoKernel]) -> None:
     with opened() as first:
         first.run("%%gpu\nmade = 1")
@@ -123,6 +124,7 @@ def test_what_is_restored_before_any_cell_is_told_with_the_first(opened: Callabl
         assert second.run("%%gpu\nmade").text("stderr") == ""
 
 
+@pytest.mark.long("variables that are kept, in rare cases: the common ones are here")
 def test_a_kernel_that_is_killed_while_it_keeps_is_told_by_the_next_one_once(
     daemon: DaemonProcess, opened: Callable[..., AutoKernel], tmp_path: Path
 ) -> None:
@@ -231,6 +233,7 @@ def test_a_folder_that_cannot_be_used_is_named_with_what_is_lost(
     assert "lost" in daemon.nls("history").stdout
 
 
+@pytest.mark.long("variables that are kept, in rare cases: the common ones are here")
 def test_the_history_tells_only_what_is_not_kept(daemon: DaemonProcess, opened: Callable[..., AutoKernel]) -> None:
     before = last(daemon)
     with opened() as kernel:
@@ -243,6 +246,7 @@ def test_the_history_tells_only_what_is_not_kept(daemon: DaemonProcess, opened: 
     assert losses(daemon, before) == []
 
 
+@pytest.mark.long("variables that are kept, in rare cases: the common ones are here")
 def test_what_has_no_place_beside_the_earlier_one_is_told_before_and_when_it_goes(
     daemon: DaemonProcess, opened: Callable[..., AutoKernel]
 ) -> None:

@@ -201,6 +201,7 @@ print(left.pid)
 """
 
 
+@pytest.mark.long("guardians that are killed under a notebook")
 def test_a_notebook_comes_back_once_the_memory_of_what_outlived_its_guardians_is_free(
     daemon: DaemonProcess, kernel: Kernel
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_notebook_comes_back_once_the_memory_of_what_outlived_its_guardians_is
     assert "has outlived its GPU process" in daemon.log
 
 
+@pytest.mark.long("guardians that are killed under a notebook")
 def test_a_cell_that_waited_for_the_next_daemon_has_its_variables(daemon: DaemonProcess, kernel: Kernel) -> None:
     pid = int(kernel.run("%%gpu\nfrom nls_jupyter import xp\nimport os\nx = xp.arange(1000)\nprint(os.getpid())"))
     wait_until(lambda: daemon.status()["workloads"][0]["saved_bytes"])

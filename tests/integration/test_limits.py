@@ -47,6 +47,7 @@ def test_a_limit_that_a_context_alone_would_pass_is_refused_with_what_that_takes
     assert node.nls("run", "--request", "32MiB", "--limit", "64MiB", "--", "true").returncode == 0
 
 
+@pytest.mark.long("a command that is within its limit for a while")
 def test_a_command_within_its_limit_is_left_alone(node):
     run = node.start_nls(
         "run", "--name", "good", "--request", "200MiB", "--limit", "700MiB", "--", sys.executable, "-c", RAW, "500"

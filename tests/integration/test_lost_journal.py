@@ -135,6 +135,7 @@ def test_a_journal_that_lost_its_end_loses_nothing_and_freezes_nobody(bench):
         book.run("%gpu suspend")
 
 
+@pytest.mark.long("deaths that nobody hears of, and what is told of them")
 def test_a_notebook_that_has_moved_since_the_journal_lost_its_end_is_neither_killed_nor_beside_another(bench):
     book = bench.open("notebook.ipynb")
     book.gpu("from nls_jupyter import xp\nx = xp.arange(1000)")

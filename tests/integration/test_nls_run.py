@@ -173,6 +173,7 @@ def test_it_is_running_only_after_exec_with_the_commands_own_pid(daemon: DaemonP
     assert gone(pid)
 
 
+@pytest.mark.long("commands that wait through a daemon's deaths")
 def test_who_waits_is_submitted_again_to_a_daemon_that_has_lost_its_journal(one_gpu_daemon: DaemonProcess) -> None:
     daemon = one_gpu_daemon
     first = daemon.start_nls("run", "--name", "first", "--", "sleep", "600")
@@ -336,6 +337,7 @@ def last_entry(daemon: DaemonProcess, event: str) -> dict[str, object]:
     return [entry for entry in entries if entry["event"] == event][-1]
 
 
+@pytest.mark.long("commands that wait through a daemon's deaths")
 def test_what_has_run_and_waits_too_long_to_start_again_is_said_to_have_run(one_gpu_daemon: DaemonProcess) -> None:
     daemon = one_gpu_daemon
     owner = daemon.start_nls("run", "--name", "owner", "--request", "0.6", "--", "sleep", "600")

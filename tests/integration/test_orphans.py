@@ -129,6 +129,7 @@ def test_nothing_is_left_of_one_that_was_restoring(book: Book, up: Path) -> None
     nothing_is_left_of(family_of(book, kernel), kernel)
 
 
+@pytest.mark.long("a process that stands by: that it is the next one is here")
 @pytest.mark.parametrize("stopped", [False, True])
 def test_nothing_is_left_of_one_that_stood_by(book: Book, stopped: bool) -> None:
     book.run("import os; os.environ['NLS_STANDBY_MEMORY'] = '0.5'")

@@ -56,6 +56,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
     return Environment(tmp_path_factory.mktemp("installed") / "venv", wheel)
 
 
+@pytest.mark.long("wheels are built and installed")
 def test_the_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names}
@@ -133,6 +134,7 @@ def test_the_sdist_has_what_is_needed_to_build_test_and_read_it(sdist: Path) -> 
     assert not [name for name in names if "node_modules" in name or name.startswith("labextension/lib/")]
 
 
+@pytest.mark.long("wheels are built and installed")
 def test_an_install_works_without_anything_heavy(installed: Environment, tmp_path: Path) -> None:
     code = f"import sys; sys.modules.update(dict.fromkeys({HEAVY!r}))\n"
     code += "import nls_jupyter.notebook.commands, nls_jupyter.notebook.notebook_gpu, nls_jupyter.gpu_process.kernel\n"

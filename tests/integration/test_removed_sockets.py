@@ -84,6 +84,7 @@ def test_a_daemon_that_is_to_serve_where_a_file_is_says_so_and_leaves_it(tmp_pat
     assert (tmp_path / "nls.sock").read_text() == "a file of somebody's"
 
 
+@pytest.mark.long("sockets and locks that are taken away from a daemon, in rare orders")
 def test_a_daemon_whose_lock_another_one_has_by_now_gives_way_to_it(tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     first, second = DaemonProcess(tmp_path), DaemonProcess(tmp_path / "second")
@@ -114,6 +115,7 @@ def test_who_removes_the_journal_lets_no_second_daemon_in(daemon: DaemonProcess,
     assert (again.returncode, "Another daemon keeps its journal in" in again.stderr) == (3, True), again
 
 
+@pytest.mark.long("sockets and locks that are taken away from a daemon, in rare orders")
 def test_what_is_said_of_a_daemon_that_does_not_answer_is_true_in_every_state(daemon: DaemonProcess) -> None:
     process = daemon.process
     assert process is not None
@@ -167,6 +169,7 @@ def listening(tmp_path: Path) -> Iterator[socket.socket]:
         (tmp_path / "nls.sock").unlink(missing_ok=True)
 
 
+@pytest.mark.long("sockets and locks that are taken away from a daemon, in rare orders")
 def test_whoever_connects_to_systemds_socket_waits_through_a_restart(tmp_path: Path, listening: socket.socket) -> None:
     daemon = ActivatedDaemon(tmp_path, listening)
 

@@ -144,6 +144,7 @@ def restarted_with(daemon: DaemonProcess, change: str) -> None:
         database.commit()
 
 
+@pytest.mark.long("deaths that nobody hears of, and what is told of them")
 def test_after_a_boot_no_workload_of_before_is_left_and_the_history_stays(daemon):
     restarted_with(daemon, "UPDATE meta SET value = 'another boot' WHERE key = 'boot_id'")
     daemon.start()

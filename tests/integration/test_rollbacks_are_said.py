@@ -68,6 +68,7 @@ def lost_cells(text: str) -> int:
     return 0 if found is None else int(found[1] or len(found[2].replace(" and ", ", ").split(", ")))
 
 
+@pytest.mark.long("deaths that nobody hears of, and what is told of them")
 def test_a_death_that_nobody_heard_of_is_told_with_the_cells_it_took(bench: Bench, unsaved: Unsaved) -> None:
     bench.daemon.kill()
     unsaved.kill()

@@ -126,6 +126,7 @@ def test_whatever_is_wrong_with_it_the_notebook_starts_cold(book: Book, fault: s
         assert "stood by could not be used" in book.run("%gpu log").stdout
 
 
+@pytest.mark.long("a process that stands by: that it is the next one is here")
 @pytest.mark.parametrize("command", ["%gpu release", "%gpu restart"])
 def test_it_is_dropped_with_the_gpu(book: Book, command: str) -> None:
     book.gpu("import numpy")

@@ -49,6 +49,7 @@ def test_ctrl_c_reaches_the_cell_that_runs_while_a_subshells_cell_waits(notebook
     notebook.entry(executing=False)
 
 
+@pytest.mark.long("subshells in rare cases")
 def test_ctrl_c_ends_the_wait_of_a_cell_and_not_the_subshells_cell_that_it_waits_for(
     notebook: AutoKernel, tmp_path: Path
 ) -> None:
@@ -64,6 +65,7 @@ def test_ctrl_c_ends_the_wait_of_a_cell_and_not_the_subshells_cell_that_it_waits
     assert notebook.finish(running, shown).result == "'gone on'"
 
 
+@pytest.mark.long("subshells in rare cases")
 def test_each_of_several_cells_that_waited_counts_as_one_for_the_scheduler(
     notebook: AutoKernel, tmp_path: Path
 ) -> None:

@@ -176,6 +176,7 @@ def test_the_last_known_state_stays_while_the_api_server_is_away(cluster: Cluste
     wait_until(lambda: cluster.daemon.status()["message"] is None, 40)
 
 
+@pytest.mark.long("pods and a Kubernetes daemon in rare orders")
 def test_the_kubelet_is_away_and_the_status_says_so(cluster: ClusterBench) -> None:
     cluster.kubelet.failing = True
     wait_until(lambda: "the kubelet restarts" in (cluster.daemon.status()["message"] or ""))

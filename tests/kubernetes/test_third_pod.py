@@ -72,6 +72,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         yield Story(cluster)
 
 
+@pytest.mark.long("pods and a Kubernetes daemon in rare orders")
 def test_a_bind_request_vacates_the_gpu_before_the_pod_is_bound(story: Story) -> None:
     story.spread()
     before = story.claims("bind_request")
@@ -168,6 +169,7 @@ def test_an_allocation_that_only_the_kubelet_knows_of_vacates_its_gpu(story: Sto
     story.spread()
 
 
+@pytest.mark.long("pods and a Kubernetes daemon in rare orders")
 @pytest.mark.faults
 def test_a_daemon_that_starts_while_the_api_server_is_away_goes_on_with_what_was_known(story: Story) -> None:
     story.spread()

@@ -104,6 +104,7 @@ def test_outside_of_a_pod_nothing_is_held(lent: tuple[ClusterBench, Book]) -> No
     assert (done.returncode, "starts at once" in done.stderr) == (0, True), done.stderr
 
 
+@pytest.mark.long("pods and a Kubernetes daemon in rare orders")
 def test_a_daemon_that_restarts_meanwhile_does_not_let_the_pod_go(lent: tuple[ClusterBench, Book]) -> None:
     """The last one of this cluster."""
     cluster, book = lent

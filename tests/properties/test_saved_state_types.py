@@ -65,6 +65,7 @@ def by_type(outcome):
     return {name: reason for reason, names in outcome["named"].items() for name in names}
 
 
+@pytest.mark.long("objects of many types that can be imported")
 @pytest.mark.timeout(600)
 def test_some_types_come_back_or_are_named(tmp_path):
     outcome = merged([tried(tmp_path, 77, 200)])

@@ -33,6 +33,7 @@ for script in map(pathlib.Path, sys.argv[1:]):
 """
 
 
+@pytest.mark.long("each benchmark is started")
 def test_each_benchmark_says_what_it_measures_when_asked_and_does_nothing_else(tmp_path: Path) -> None:
     scripts = [path for path in sorted(BENCHMARKS.glob("*.py")) if '__name__ == "__main__"' in path.read_text()]
     assert BENCHMARKS / "saved_state.py" in scripts

@@ -70,6 +70,7 @@ def test_nothing_is_left_of_a_run_without_a_failure(folder: Path, options: tuple
     assert not [*(folder / "temporary").iterdir()]
 
 
+@pytest.mark.long("runs of tests that are tests themselves")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_of_a_run_that_is_ended(folder: Path, number: signal.Signals) -> None:
     with begun(folder, "-k", "waits") as run:

@@ -125,6 +125,7 @@ def test_a_norm_alone_does_not_bring_pictures_that_are_gone() -> None:
     assert not of_user(cells(source))["norm"].callbacks.callbacks.get("changed")
 
 
+@pytest.mark.long("figures over three processes")
 def test_pyplot_s_figures_follow_in_the_next_process_but_one():
     before = (
         "import matplotlib; matplotlib.use('agg'); import matplotlib.pyplot as plt\n"

@@ -20,6 +20,7 @@ from saved_state_roundtrip import Roundtrip, restore
 TORCH = pytest.mark.long("settings of libraries: PyTorch is imported by each process")
 
 
+@pytest.mark.long("settings of libraries: PyTorch is imported by each process")
 def test_settings_that_nobody_changed_import_nothing_of_a_library():
     """PyTorch's compiler, which its setting of deterministic algorithms imports, takes seconds."""
     assert (

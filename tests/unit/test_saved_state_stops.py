@@ -117,6 +117,7 @@ class CtrlCAt:
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.long("Ctrl-C at each moment of a save")
 def test_ctrl_c_at_any_moment_of_a_save_comes_after_it(growing, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})  # all that is written is written by the main thread
     for steps in itertools.count(1, 173):

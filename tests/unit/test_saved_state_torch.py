@@ -302,6 +302,7 @@ optimizer.register_step_pre_hook(lambda *_: said.append("hook"))
 """
 
 
+@pytest.mark.long("PyTorch is imported by each process: what takes whose place is here")
 def test_a_step_that_a_cell_gave_to_an_optimizer_goes_on_calling_the_one_before():
     check_in_a_new_process(STEP_OF_ONES_OWN, "optimizer.step(); assert said == ['step', 'hook'], said")
 
@@ -380,6 +381,7 @@ assert steps() == [], said
     assert carried_on(OF_ALL_MODULES, check) == []
 
 
+@pytest.mark.long("PyTorch is imported by each process: what takes whose place is here")
 def test_a_hook_that_is_given_after_a_restore_takes_no_others_place():
     before = (
         "import torch; net = torch.nn.Linear(1, 1); said = []; net.register_forward_hook(lambda *_: said.append(1));"

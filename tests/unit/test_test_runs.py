@@ -56,6 +56,7 @@ def test_examples_are_the_same_everywhere_however_busy_and_nothing_is_remembered
     assert hypothesis.settings.get_profile("explore").derandomize is False
 
 
+@pytest.mark.long("runs of tests that are tests themselves")
 @pytest.mark.timeout(300)  # pytest in a process of its own
 def test_a_round_finds_a_broken_property_shows_its_example_and_tries_nothing_else(
     tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
