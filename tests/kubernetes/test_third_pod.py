@@ -101,9 +101,8 @@ def history(story: Story) -> list[dict[str, Any]]:
 def test_a_cordoned_node_is_vacated_in_an_order_and_their_next_cells_bring_notebooks_back(story: Story) -> None:
     story.spread()
     borrower = next(b for b in story.books.values() if b.entry(phase="running")["current"] != [story.cluster.gpus[0]])
-    last = history(story)[-1]
-    before, due_at = last["sequence"], last["at"] + CORDONED_IDLE_S
-    wait_until(lambda: awake_s() > due_at)  # both are idle for long enough, whoever came last
+    before, due_at = history(story)[-1]["sequence"], awake_s() + CORDONED_IDLE_S
+    wait_until(lambda: awake_s() > due_at)  # both are idle for long enough, whoever came last and ran a cell
     story.cluster.api.put(NODES, node({"nvidia.com/gpu.memory": "16384"}, cordoned=True))
     for book in story.books.values():
         book.entry(phase="suspended")
