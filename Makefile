@@ -47,9 +47,10 @@ lab: labextension
 labextension: $(VENV)/.lab
 	$(BIN)/python tools/labextension.py build
 
-# What a newcomer runs, with fewer examples of each property than `make explore` tries every night. At its end it says what
-# is skipped, and what is left to test-long.
-test: export NLS_EFFORT ?= 0.4
+# Of each property fewer examples than are tried every night.
+test test-long: export NLS_EFFORT ?= 0.4
+
+# What a newcomer runs. At its end it says what is skipped, and what is left to test-long.
 test: $(VENV)/.test labextension
 	$(BIN)/python tools/check_tools.py
 	$(BIN)/python tools/labextension.py test
