@@ -82,4 +82,4 @@ def test_whatever_a_supervisor_says_breaks_nothing(first: int, monkeypatch: pyte
     monkeypatch.setattr(simulator, "step", steps)
     for number in range(first, first + AT_ONCE):
         assert played(drawn(number)) is None
-    assert heard > 1000
+    assert heard > 0
