@@ -80,9 +80,9 @@ class NlsExtension(ExtensionApp):
         found = await asyncio.to_thread(self.orphanage.look, self.kernels.by_pid().keys())
         for workload, pid in found.items():
             self.log.info("GPU workload %s belongs to kernel process %d.", workload, pid)
-        await self.renames.look(self.orphanage.supervisors)
         for workload in await asyncio.to_thread(self.orphanage.end_orphans):
             self.log.warning("The kernel of GPU workload %s has ended; so has its GPU process now.", workload)
+        await self.renames.look(self.orphanage.supervisors)
 
     async def _until_the_next_look(self) -> None:
         if self.events.met.is_set():

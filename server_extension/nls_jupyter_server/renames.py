@@ -30,7 +30,8 @@ class Renames:
 
     async def look(self, supervisors: Mapping[WorkloadId, int]) -> None:
         """`supervisors`: the pid of each workload's kernel. Without a daemon the next look tells it."""
-        places = await self._kernels.places([{"id": workload} for workload in supervisors], supervisors)
+        known = [{"id": workload} for workload in supervisors]
+        places = await self._kernels.places(known, supervisors) if known else {}
         self._told = {workload: name for workload, name in self._told.items() if workload in supervisors}
         for workload, pid in supervisors.items():
             path = places[workload][1] if workload in places else None

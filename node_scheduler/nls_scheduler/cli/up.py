@@ -198,7 +198,8 @@ def _take_the_place_of_an_unasked_one(path: Path) -> None:
     from nls_scheduler.wire.holder import holder_of
     from nls_scheduler.wire.locate import has_come_unasked
 
-    if not has_come_unasked(path) or ((holder := holder_of(path)) is not None and holder.stopped):
+    holder = holder_of(path)
+    if holder is None or holder.stopped or not has_come_unasked(holder):
         return
     with suppress(DaemonUnreachable, Stays):
         if not ask(path, lambda client: client.status())["workloads"]:

@@ -67,7 +67,8 @@ class DaemonClient:
 
         def found() -> tuple[Path, bool]:
             path = seek(socket)
-            return path, may_start and locate.has_come_unasked(path)
+            holder = holder_of(path) if may_start else None
+            return path, holder is not None and locate.has_come_unasked(holder)
 
         if patience is None:
             path, unasked = await asyncio.to_thread(found)

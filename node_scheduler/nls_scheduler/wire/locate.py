@@ -15,7 +15,7 @@ from nls_scheduler.processes.proc import WORKLOAD_VARIABLE, words_of
 from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire import trust
 from nls_scheduler.wire.errors import DaemonUnreachable, out_of_files
-from nls_scheduler.wire.holder import holder_of, locked_by
+from nls_scheduler.wire.holder import Holder, holder_of, locked_by
 
 SOCKET_VARIABLE: Final = "NLS_SOCKET"
 SIMULATE_VARIABLE: Final = "NLS_SIMULATE"
@@ -125,10 +125,9 @@ def find_or_start(named: Path | None = None) -> Path:
     return path
 
 
-def has_come_unasked(path: Path) -> bool:
-    """Whether the daemon that serves `path` is one that a client has started by itself."""
-    holder = holder_of(path)
-    return holder is not None and b"\0".join(map(str.encode, BY_ITSELF)) in b"\0".join(words_of(holder.pid))
+def has_come_unasked(holder: Holder) -> bool:
+    """Whether the daemon that holds a socket's lock is one that a client has started by itself."""
+    return b"\0".join(map(str.encode, BY_ITSELF)) in b"\0".join(words_of(holder.pid))
 
 
 def start_again(path: Path) -> None:

@@ -46,7 +46,7 @@ def computed_from(*fields: str) -> Callable[[Callable[[Owner], Result]], compute
 
 
 def replace(value: Value, **changes: object) -> Value:
-    """As `dataclasses.replace`; all of a large value is copied at once, which costs a fifteenth."""
+    """As `dataclasses.replace`; all of a large value is copied at once, which costs a sixth."""
     kind = type(value)
     names = _copied(kind)
     if not names or not changes.keys() <= names:
@@ -54,7 +54,7 @@ def replace(value: Value, **changes: object) -> Value:
     new = object.__new__(kind)
     content = new.__dict__
     content.update(value.__dict__)
-    # What else the old one has computed stays with it, but for what follows from fields that are the same.
+    # What the old one has computed stays with the old one, but for what follows from fields that are the same.
     from_all, from_some = _computed(kind)
     for name in from_all:
         if name in content:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nls_scheduler.core.model import topology
@@ -143,7 +144,7 @@ def _way(paper: Paper, newcomer: Workload) -> tuple[_Change, _There | None] | No
     if packed is not None:
         return packed, None
     present = sum(workload.present for workload in movable)
-    too_many = present > _LEAVE_LESS * _most_moved(paper, newcomer) and not paper.starves(newcomer)
+    too_many = present > _LEAVE_LESS * _most_moved(paper, newcomer)
     if paper.oversubscribed or too_many or not _may_search(paper, newcomer):
         return None
     there = _in_fact(paper)
@@ -185,11 +186,12 @@ def _moves_too_many(paper: Paper, newcomer: Workload, change: _Change) -> bool:
     """Whether more would leave their Gpus than may for one who has not waited long."""
     state, homes = paper.state, {**paper.result.homes, **change.homes}
     leave = [key for key in change.moved if state.workloads[key].current not in ((), homes[key])]
-    return len(leave) > _most_moved(paper, newcomer) and not paper.starves(newcomer)
+    return len(leave) > _most_moved(paper, newcomer)
 
 
-def _most_moved(paper: Paper, newcomer: Workload) -> int:
-    return paper.state.policy.max_moved_for_one * newcomer.fewest_gpus
+def _most_moved(paper: Paper, newcomer: Workload) -> float:
+    """So many may leave their Gpus for it; without bound once it has waited long."""
+    return inf if paper.starves(newcomer) else paper.state.policy.max_moved_for_one * newcomer.fewest_gpus
 
 
 def _change_homes(paper: Paper, newcomer: Workload, change: _Change) -> None:
