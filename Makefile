@@ -47,8 +47,8 @@ lab: labextension
 labextension: $(VENV)/.lab
 	$(BIN)/python tools/labextension.py build
 
-# Of each property fewer examples than are tried every night.
-test test-long: export NLS_EFFORT ?= 0.4
+# Of each property fewer examples than `make explore` tries every night.
+test: export NLS_EFFORT ?= 0.4
 
 # What a newcomer runs. At its end it says what is skipped, and what is left to test-long.
 test: $(VENV)/.test labextension
