@@ -161,18 +161,22 @@ class HubProcess:
     def __exit__(self, *_: object) -> None:
         print(self.log[-20000:])  # shown of a test that has failed
         try:
-            self.wait(self._close_notebooks())
-            for user in USERS:
-                for name in (self.ask("GET", f"users/{user}", missing_ok=True) or {}).get("servers", {}):
-                    self.stop_server(user, name)
+            self.end_servers()
         finally:
             self.stop()
             self._end_proxy()
             self._runner.close()
 
+    def end_servers(self) -> None:
+        """Those of all users, with their notebooks."""
+        self.wait(self._close_notebooks())
+        for user in USERS:
+            for name in (self.ask("GET", f"users/{user}", missing_ok=True) or {}).get("servers", {}):
+                self.stop_server(user, name)
+
     async def _close_notebooks(self) -> None:
-        for notebook in self._notebooks:
-            notebook.close()
+        while self._notebooks:
+            self._notebooks.pop().close()
 
     def start(self) -> None:
         """Returns when it answers."""

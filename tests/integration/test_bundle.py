@@ -152,8 +152,10 @@ def test_nothing_of_anybody_is_anywhere_in_it(bundle: Bundle) -> None:
     everything = b"\n".join(bundle.content.values()) + bundle.told.encode()
     everything += nls(bundle.daemon, "replay", "--json", str(bundle.file.with_name("excerpt.db"))).stdout.encode()
     key = (bundle.daemon.directory / "state" / "adoption.key").read_bytes()
-    leaks = [*(name for name in PEOPLE if name not in ("status", "alice")), *SECRETS, os.uname().nodename]
+    leaks = [*(name for name in PEOPLE if name not in ("status", "alice")), *SECRETS]
     assert [leak for leak in leaks if leak.encode() in everything] == []
+    texts = everything.replace(bundle.content["journal.db"], b"")  # where two letters that a node is called may stand
+    assert re.search(rf"\b{re.escape(os.uname().nodename)}\b".encode(), texts) is None
     assert key not in everything
     assert key.hex().encode() not in everything
 

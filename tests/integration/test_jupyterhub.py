@@ -27,7 +27,7 @@ pytestmark = [
 PID = "%%gpu\nimport os; os.getpid()"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def open_directory() -> Iterator[Path]:
     """Where other users may look: pytest keeps its own to itself, anew with each run that starts on the machine."""
     directory = Path(tempfile.mkdtemp(prefix="hub-", dir="/tmp"))
@@ -36,7 +36,7 @@ def open_directory() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def daemon_of_all(open_directory: Path) -> Iterator[DaemonProcess]:
     directory = open_directory / "d"
     directory.mkdir()
@@ -46,12 +46,21 @@ def daemon_of_all(open_directory: Path) -> Iterator[DaemonProcess]:
         yield daemon
 
 
-@pytest.fixture
-def hub(open_directory: Path, daemon_of_all: DaemonProcess) -> Iterator[HubProcess]:
+@pytest.fixture(scope="module")
+def hub_of_all(open_directory: Path, daemon_of_all: DaemonProcess) -> Iterator[HubProcess]:
     directory = open_directory / "h"
     directory.mkdir()
     with HubProcess(directory, daemon_of_all) as running:
         yield running
+
+
+@pytest.fixture
+def hub(hub_of_all: HubProcess) -> Iterator[HubProcess]:
+    """One for all these tests, as one starts for seconds; each of them ends what its users have begun."""
+    yield hub_of_all
+    print(hub_of_all.log[-20000:])  # shown of a test that has failed
+    hub_of_all.end_servers()
+    wait_until(lambda: not hub_of_all.daemon.status()["workloads"], PATIENCE_S)
 
 
 def owner(hub: HubProcess, name: str, **fields: object) -> str:
@@ -80,22 +89,22 @@ def test_each_users_notebooks_are_theirs_and_named_servers_too(hub: HubProcess) 
     assert hub.run(his, PID) == str(pids[2])
 
 
-@pytest.mark.parametrize("ends", ["stop", "kill"])
-def test_a_hub_that_is_started_anew_disturbs_no_gpu_process(hub: HubProcess, ends: str) -> None:
+def test_a_hub_that_is_started_anew_disturbs_no_gpu_process(hub: HubProcess) -> None:
     notebook = hub.open(hub.server(ANNA), "hers.ipynb")
     hub.run(notebook, "%%gpu\nx = 41")
     pid = hub.run(notebook, PID)
-    getattr(hub, ends)()
-    assert alive(int(pid or 0))
-    hub.start()
-    notebook.close()  # the hub has started its proxy anew: pages connect again
-    assert hub.run(notebook, PID) == pid
-    assert hub.run(notebook, "%%gpu\nx + 1") == "42"
-    assert owner(hub, "hers.ipynb") == ANNA
+    for ends in (hub.stop, hub.kill):
+        ends()
+        assert alive(int(pid or 0))
+        hub.start()
+        notebook.close()  # the hub has started its proxy anew: pages connect again
+        assert hub.run(notebook, PID) == pid
+        assert hub.run(notebook, "%%gpu\nx + 1") == "42"
+        assert owner(hub, "hers.ipynb") == ANNA
 
 
 def test_a_server_that_is_culled_leaves_no_gpu_process(open_directory: Path, daemon_of_all: DaemonProcess) -> None:
-    directory = open_directory / "h"
+    directory = open_directory / "c"
     directory.mkdir()
     with HubProcess(directory, daemon_of_all, cull_after_s=20) as hub:
         notebook = hub.open(hub.server(ANNA), "hers.ipynb")

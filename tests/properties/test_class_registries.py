@@ -127,7 +127,7 @@ def seen(program: Program, space: dict[str, object]) -> list[object]:
 
 
 @pytest.mark.parametrize(
-    "first", thinned(range(0, examples(1200), AT_ONCE), 10, "classes that lead to their instances")
+    "first", thinned(range(0, examples(600), AT_ONCE), 10, "classes that lead to their instances")
 )
 def test_what_a_class_leads_to_is_found_again_or_named(first: int) -> None:
     compared = 0

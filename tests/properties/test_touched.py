@@ -231,7 +231,7 @@ def test_nothing_that_can_be_followed_is_missed(texts):
 
 @pytest.mark.long("random programs: as many as an eighth of them are tried here")
 @pytest.mark.timeout(600)  # each saver reads what is mapped, which is much in a process that has run other tests
-@settings(max_examples=examples(300), deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(PROGRAMS)
 def test_nothing_that_can_be_followed_is_missed_in_many_programs(texts):
     nothing_is_missed(texts)
