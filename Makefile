@@ -218,11 +218,13 @@ $(VENV)/.lab: $(VENV)/.base
 	$(INSTALL) --editable '.[lab]'
 	touch $@
 
-# A file that is for other Pythons does not compile, and need not.
+# A file that is for other Pythons does not compile, and need not. No schema here has an IRI in it: each Jupyter Server would
+# read the grammar of those for two seconds.
 $(VENV)/.test: $(VENV)/.base
 	$(INSTALL) --editable '.[lab,test]' \
 		$(if $(IPYKERNEL),'ipykernel==$(IPYKERNEL).*') $(if $(JUPYTERLAB),'jupyterlab==$(JUPYTERLAB).*')
 	-$(BIN)/python -m compileall -qq -j 0 -x '/(tests?|torch/testing)/' $(VENV)/lib
+	cd $(VENV)/lib/python3*/site-packages && echo "import sys; sys.modules['rfc3987_syntax'] = None" > no_iris.pth
 	touch $@
 
 # Their own versions of what kernels are made of, and what an editable install leaves in a prefix; everything else is that

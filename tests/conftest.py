@@ -15,6 +15,7 @@ from hypothesis.vendor import pretty
 from daemon_process import DaemonProcess
 from left_out import LeftOut
 from own_folder import OwnFolder
+from read_files import ReadFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,8 +43,9 @@ hypothesis.settings.load_profile("fixed")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What is left out is said; no other run is in this one's folder."""
+    """What is left out is said, and not read; no other run is in this one's folder."""
     config.pluginmanager.register(LeftOut(config))
+    config.pluginmanager.register(ReadFiles(config.option.markexpr))
     config.pluginmanager.register(OwnFolder(config))
 
 

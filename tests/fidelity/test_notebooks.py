@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 NOTEBOOKS = sorted((Path(__file__).parent / "notebooks").glob("*.ipynb"))
 
 MODES = (GPU, AUTO)
-QUICK = {"text_words", "numpy_least_squares"}
-"""Those that `make test` runs, too."""
-LONG = pytest.mark.long("whole notebooks beside a plain kernel: two of ten are run here")
+QUICK = {"numpy_least_squares"}
+"""What `make test` runs, too."""
+LONG = pytest.mark.long("whole notebooks beside a plain kernel: one of ten is run here")
 # What %time tells.
 TIMES = ((r"(?m)(?<=times: ).*|(?<=time: ).*", "TIME"),)
 

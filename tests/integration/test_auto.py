@@ -255,6 +255,7 @@ def test_input_is_asked_where_it_is_allowed_and_refused_where_not(steady: AutoKe
     assert steady.finish(msg_id).result == "'me'"
 
 
+@pytest.mark.long("%gpu in rare cases")
 def test_a_prompt_ends_with_the_gpu_process_that_asked(notebook: AutoKernel) -> None:
     notebook.run("kept = 1")
     notebook.run("%gpu save")

@@ -174,6 +174,7 @@ def test_a_widget_of_a_gpu_process_that_has_gone_is_told_once_and_brings_nothing
     assert notebook.run("%gpu log").text().count("A widget was used whose GPU process is gone") == 1
 
 
+@pytest.mark.long("widgets of many GPU processes")
 def test_of_gpu_processes_that_have_gone_only_the_last_ones_widgets_are_remembered(notebook: AutoKernel) -> None:
     names = "[type(c).__name__ for c in get_ipython().kernel.comm_manager.comms.values()]"
     for _ in range(3):

@@ -93,7 +93,7 @@ def test_a_cell_that_ends_its_own_process(book: Book, code: str, text: str) -> N
     assert lives(book)
 
 
-@pytest.mark.parametrize(("code", "ename"), thinned(HARMLESS.values(), 6, "cells that do harm"), ids=HARMLESS)
+@pytest.mark.parametrize(("code", "ename"), thinned(HARMLESS.values(), 9, "cells that do harm"), ids=HARMLESS)
 def test_a_cell_that_breaks_only_itself(book: Book, code: str, ename: str | None) -> None:
     book.run("cpu = 1")
     book.gpu("1")

@@ -195,6 +195,7 @@ def test_a_daemon_that_is_started_by_hand_simulates_what_one_would_that_a_client
         assert daemon.status()["gpus"][0]["memory_total_bytes"] == 2 * 2**30
 
 
+@pytest.mark.long("daemons that clients started, and others")
 def test_a_client_that_is_stopped_while_it_starts_a_daemon_holds_nobody_up_for_longer_than_they_wait(
     tmp_path: Path,
 ) -> None:

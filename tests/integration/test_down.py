@@ -122,6 +122,7 @@ def test_a_daemon_that_cannot_be_ended_from_here_is_left_and_the_sentence_says_b
         down.end_daemon(daemon.socket)  # it was gone already
 
 
+@pytest.mark.long("daemons that clients started, and others")
 def test_a_daemon_that_a_client_has_started_and_nobody_uses_makes_room_for_the_one_that_is_asked_for(own: Own) -> None:
     assert own.nls("run", "--", "true").returncode == 0
     assert own.gpus() == 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -69,6 +71,7 @@ def test_what_can_never_fit_is_refused_at_once(daemon: DaemonProcess) -> None:
     assert (done.returncode, "MIN at most MAX" in done.stderr) == (2, True)
 
 
+@pytest.mark.long("commands that are moved")
 def test_a_command_that_may_start_again_is_moved_on_demand(daemon: DaemonProcess) -> None:
     running = daemon.start_nls("run", "--name", "w", "--request", "0.5", "--on-evict", "requeue", "--", "sleep", "600")
     wait_until(lambda: [w["phase"] for w in daemon.status()["workloads"]] == ["running"])

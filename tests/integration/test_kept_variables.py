@@ -177,6 +177,7 @@ def test_the_hook_before_a_pod_ends_has_a_running_cell_end_and_waits_until_all_i
         assert second.run("%%gpu\nreached").result == "7"
 
 
+@pytest.mark.long("the rarer ends of kernels that keep variables")
 def test_a_restart_keeps_nothing(opened: Callable[..., AutoKernel], tmp_path: Path) -> None:
     with opened() as kernel:
         kernel.run(MAKE)
@@ -184,6 +185,7 @@ def test_a_restart_keeps_nothing(opened: Callable[..., AutoKernel], tmp_path: Pa
         assert not (tmp_path / "kept").exists()
 
 
+@pytest.mark.long("the rarer ends of kernels that keep variables")
 def test_without_a_folder_the_log_names_what_ends_with_the_kernel(opened: Callable[..., AutoKernel]) -> None:
     with opened(NLS_KEPT_FOLDER="") as kernel:
         kernel.run(MAKE)
@@ -204,6 +206,7 @@ def last(daemon: DaemonProcess) -> int:
     return max((entry["sequence"] for entry in entries), default=0)
 
 
+@pytest.mark.long("the rarer ends of kernels that keep variables")
 def test_what_is_kept_on_another_volume_than_when_the_kernel_began_is_told(
     opened: Callable[..., AutoKernel], tmp_path: Path
 ) -> None:
@@ -267,6 +270,7 @@ def test_what_has_no_place_beside_the_earlier_one_is_told_before_and_when_it_goe
         assert fourth.run("%%gpu\nfirst + third").result == "2"
 
 
+@pytest.mark.long("the rarer ends of kernels that keep variables")
 def test_exit_keeps_them_too(opened: Callable[..., AutoKernel]) -> None:
     with opened() as kernel:
         kernel.run(MAKE)

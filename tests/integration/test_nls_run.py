@@ -297,6 +297,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.long("a command that passes its limit again and again")
 def test_a_command_that_passes_its_limit_again_and_again_is_given_up_with_the_reason(daemon: DaemonProcess) -> None:
     greedy = ["--request", "4GiB", "--limit", "6GiB", "--on-evict", "requeue"]
     done = daemon.nls("run", *greedy, "--", sys.executable, "-c", USES.format(gib=8))

@@ -71,6 +71,7 @@ class ServiceDaemon(DaemonProcess):
         self._command = as_the_service(SERVES, *self._command[self._command.index("--state-dir") :])
 
 
+@pytest.mark.long("processes of others whose supervisors do nothing")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_it_ends_the_processes_of_others_whose_supervisors_do_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

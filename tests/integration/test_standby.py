@@ -57,6 +57,7 @@ def gpu_pid(book: Book) -> int:
     return int(book.entry(phase="running")["pid"])
 
 
+@pytest.mark.long("a process that stands by, in a notebook")
 def test_a_notebook_comes_back_in_the_process_that_stood_by(bench: Bench, book: Book) -> None:
     book.gpu("import csv, numpy\nfrom nls_jupyter import xp\nkept = xp.ones(1 << 20)")
     first, standby = gpu_pid(book), standby_pid(book)

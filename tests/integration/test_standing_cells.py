@@ -57,6 +57,7 @@ def computes(book: Book, cell: RunningCell) -> None:
     book.entry(memory_used_bytes=176 << 20)
 
 
+@pytest.mark.long("cells of real notebooks that stand still")
 def test_a_cell_stands_still_for_a_command_and_goes_on_where_it_was(bench: Bench, book: Book, tmp_path: Path) -> None:
     go, leave = tmp_path / "go", tmp_path / "leave"
     cell = book.start(CELL.format(go=str(go)))

@@ -126,7 +126,7 @@ def test_the_longest_wait_ends_though_the_daemon_is_stopped(daemon: DaemonProces
 ASKING = [(words,) for words in (("status",), ("history",), ("explain", "any"), ("release", "any"))]
 
 
-@pytest.mark.parametrize("words", thinned(ASKING, 3, "commands that ask a stopped daemon"))
+@pytest.mark.parametrize("words", thinned(ASKING, 4, "commands that ask a stopped daemon"))
 def test_who_asks_a_stopped_daemon_is_told_soon(daemon: DaemonProcess, words: tuple[str, ...]) -> None:
     assert daemon.process is not None
     held_up(daemon, signal.SIGSTOP)

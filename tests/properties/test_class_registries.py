@@ -126,9 +126,7 @@ def seen(program: Program, space: dict[str, object]) -> list[object]:
     return [*found, *same, *[thing.found_in is registry for thing in things if hasattr(thing, "found_in")]]
 
 
-@pytest.mark.parametrize(
-    "first", thinned(range(0, examples(600), AT_ONCE), 10, "classes that lead to their instances")
-)
+@pytest.mark.parametrize("first", thinned(range(0, examples(600), AT_ONCE), 10, "classes that lead to their instances"))
 def test_what_a_class_leads_to_is_found_again_or_named(first: int) -> None:
     compared = 0
     for seed in range(first, first + AT_ONCE):

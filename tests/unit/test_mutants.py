@@ -84,6 +84,7 @@ def test_who_is_drawn_stays_drawn_when_others_are_gone(all_generated: list[Mutan
     assert drawn([mutant for mutant in all_generated if mutant != once[0]], 39, 1) == once[1:]
 
 
+@pytest.mark.long("mutants of a module")
 def test_three_mutants_are_caught() -> None:
     words = ("Queue.quota_in is always", "has_room is always", "allowances.py: allowances other operator 1")
     tried = subprocess.run(

@@ -544,6 +544,7 @@ def refuse():
     raise BlockingIOError(11, "Resource temporarily unavailable")
 
 
+@pytest.mark.long("threads beside a copy")
 def test_threads_of_the_process_do_not_hold_up_the_copy(copies):
     """What they hold when the copy is made, nobody there lets go."""
     stop = threading.Event()

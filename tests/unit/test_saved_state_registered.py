@@ -33,6 +33,7 @@ del extensions
 """
 
 
+@pytest.mark.long("what is imported by processes of their own")
 def test_accessors_and_data_types_that_cells_register_are_known_in_the_next_process_but_one():
     pytest.importorskip("pandas")
     after = """
@@ -65,6 +66,7 @@ del Bare, Doubled, ToNumbers
 """
 
 
+@pytest.mark.long("what is imported by processes of their own")
 def test_projections_scales_and_units_that_cells_register_are_known_in_the_next_process_but_one():
     pytest.importorskip("matplotlib")
     after = """

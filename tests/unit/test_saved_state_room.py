@@ -465,6 +465,7 @@ class TestStuckCode:
         assert namespace == {"a": [1], "b": [2]}
         assert manifest.missing[0].reason == "its own code did nothing for 0.1 s"
 
+    @pytest.mark.long("code that never finishes, where it is made again")
     def test_one_that_never_finishes_when_made_again_is_named_too(self):
         bad = EndlessWhenMade()
         bad.x = 1

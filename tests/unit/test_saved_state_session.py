@@ -190,6 +190,7 @@ def test_it_is_as_it_was_in_the_next_process_but_one(before, after):
     assert carried_on(before, after) == []
 
 
+@pytest.mark.long("what is imported by processes of their own")
 def test_what_pylab_imports_and_extensions_push_is_there_again_and_still_not_listed():
     after = (
         "assert plot.__module__ == 'matplotlib.pyplot' and np.linspace(0, 1, 3)[1] == 0.5 and figsize(3, 2) is None\n"
@@ -199,6 +200,7 @@ def test_what_pylab_imports_and_extensions_push_is_there_again_and_still_not_lis
     assert carried_on(PYLAB, after) == []
 
 
+@pytest.mark.long("what is imported by processes of their own")
 def test_what_a_library_holds_once_is_the_librarys_under_a_name_of_the_users_too():
     before = (
         "import matplotlib, pandas\nfrom matplotlib import rcParams, colormaps\nfrom numpy import s_, r_\n"

@@ -7,7 +7,6 @@ import contextlib
 import numpy as np
 import pytest
 
-from left_out import thinned
 from nls_jupyter.saved_state import Interpreter, Saver, user_names
 from saved_state_processes import carried, carried_on
 from saved_state_roundtrip import Roundtrip, cells, check_in_a_new_process, of_user, restore, roundtrip
@@ -242,7 +241,8 @@ MOMENTS = [
 ]
 
 
-@pytest.mark.parametrize("kind", thinned(["Careful", "torch.optim.SGD", "torch.optim.Adam"], 3, IMPORTED))
+@pytest.mark.long(IMPORTED)
+@pytest.mark.parametrize("kind", ["Careful", "torch.optim.SGD", "torch.optim.Adam"])
 def test_hooks_and_attributes_of_an_optimizer_come_back_with_their_handles(kind):
     source = TOLD.replace("KIND", kind).replace("NAMES", str(MOMENTS))
     careful = ["careful"] if kind == "Careful" else []
@@ -273,8 +273,9 @@ epochs(BEFORE)
 """
 
 
+@pytest.mark.long(IMPORTED)
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("before", thinned([0, 1, 3], 3, IMPORTED))
+@pytest.mark.parametrize("before", [0, 1, 3])
 def test_a_scheduler_and_its_optimizer_go_on_counting_without_a_warning(before):
     source = SCHEDULED.replace("BEFORE", str(before))
     check = f"""
