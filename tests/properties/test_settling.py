@@ -175,7 +175,7 @@ class History:
                 node.advance(chance.choice((1, 10, 40)))
 
 
-@pytest.mark.parametrize("seed", thinned(list(range(examples(40))), 4, "histories with wishes"))
+@pytest.mark.parametrize("seed", thinned(list(range(examples(24))), 4, "histories with wishes"))
 @pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 def test_whatever_users_wish_the_node_comes_to_rest(setting: dict[str, bool], seed: int) -> None:
     lives_and_rests(History(seed, **setting))
@@ -191,7 +191,7 @@ def lives_and_rests(history: History) -> None:
     comes_to_rest(history.node)
 
 
-@pytest.mark.parametrize("first", thinned(list(range(0, examples(1000), 100)), 10, "crowds that come at once"))
+@pytest.mark.parametrize("first", thinned(list(range(0, examples(600), 100)), 10, "crowds that come at once"))
 def test_a_crowd_that_comes_at_once_comes_to_rest_where_more_is_promised_than_there_is(first: int) -> None:
     for seed in range(first, first + 100):
         chance = random.Random(seed)
