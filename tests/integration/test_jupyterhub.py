@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pwd
 import shutil
@@ -46,17 +47,22 @@ def daemon_of_all(open_directory: Path) -> Iterator[DaemonProcess]:
         yield daemon
 
 
+@contextlib.contextmanager
+def started(directory: Path, daemon: DaemonProcess, **more: int) -> Iterator[HubProcess]:
+    directory.mkdir()
+    with HubProcess(directory, daemon, **more) as running:
+        yield running
+
+
 @pytest.fixture(scope="module")
 def hub_of_all(open_directory: Path, daemon_of_all: DaemonProcess) -> Iterator[HubProcess]:
-    directory = open_directory / "h"
-    directory.mkdir()
-    with HubProcess(directory, daemon_of_all) as running:
+    with started(open_directory / "h", daemon_of_all) as running:
         yield running
 
 
 @pytest.fixture
 def hub(hub_of_all: HubProcess) -> Iterator[HubProcess]:
-    """One for all these tests, as one starts for seconds; each of them ends what its users have begun."""
+    """One for several tests, as one starts for seconds; each of them ends what its users have begun."""
     yield hub_of_all
     print(hub_of_all.log[-20000:])  # shown of a test that has failed
     hub_of_all.end_servers()
@@ -89,24 +95,23 @@ def test_each_users_notebooks_are_theirs_and_named_servers_too(hub: HubProcess) 
     assert hub.run(his, PID) == str(pids[2])
 
 
-def test_a_hub_that_is_started_anew_disturbs_no_gpu_process(hub: HubProcess) -> None:
-    notebook = hub.open(hub.server(ANNA), "hers.ipynb")
-    hub.run(notebook, "%%gpu\nx = 41")
-    pid = hub.run(notebook, PID)
-    for ends in (hub.stop, hub.kill):
-        ends()
-        assert alive(int(pid or 0))
-        hub.start()
-        notebook.close()  # the hub has started its proxy anew: pages connect again
-        assert hub.run(notebook, PID) == pid
-        assert hub.run(notebook, "%%gpu\nx + 1") == "42"
-        assert owner(hub, "hers.ipynb") == ANNA
+def test_a_hub_that_is_started_anew_disturbs_no_gpu_process(open_directory: Path, daemon_of_all: DaemonProcess) -> None:
+    with started(open_directory / "a", daemon_of_all) as hub:
+        notebook = hub.open(hub.server(ANNA), "hers.ipynb")
+        hub.run(notebook, "%%gpu\nx = 41")
+        pid = hub.run(notebook, PID)
+        for ends in (hub.stop, hub.kill):
+            ends()
+            assert alive(int(pid or 0))
+            hub.start()
+            notebook.close()  # the hub has started its proxy anew: pages connect again
+            assert hub.run(notebook, PID) == pid
+            assert hub.run(notebook, "%%gpu\nx + 1") == "42"
+            assert owner(hub, "hers.ipynb") == ANNA
 
 
 def test_a_server_that_is_culled_leaves_no_gpu_process(open_directory: Path, daemon_of_all: DaemonProcess) -> None:
-    directory = open_directory / "c"
-    directory.mkdir()
-    with HubProcess(directory, daemon_of_all, cull_after_s=20) as hub:
+    with started(open_directory / "c", daemon_of_all, cull_after_s=20) as hub:
         notebook = hub.open(hub.server(ANNA), "hers.ipynb")
         pid = int(hub.run(notebook, PID) or 0)
         notebook.close()
