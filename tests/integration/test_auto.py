@@ -323,6 +323,7 @@ def test_an_error_of_a_gpu_line_can_be_caught_like_any_other(steady: AutoKernel)
     assert "%gpu works in cells, not in" in steady.run(thread).text("stderr")
 
 
+@pytest.mark.long("%gpu in rare cases")
 def test_a_request_in_mid_cell_changes_the_sizes(notebook: AutoKernel) -> None:
     notebook.run("1")
     assert notebook.run("%gpu request 0.25 --limit 0.5\n'went on'").result == "'went on'"
@@ -413,6 +414,7 @@ def test_requests_that_are_no_cells_do_not_bring_a_suspended_gpu_process_back(no
     assert notebook.run("kept").result == "[1]"
 
 
+@pytest.mark.long("%gpu in rare cases")
 def test_the_last_results_go_on_after_a_suspend(notebook: AutoKernel) -> None:
     notebook.run("'text'")
     notebook.run("%gpu suspend")
@@ -430,6 +432,7 @@ HIDDEN = (
 SEEN = "os.environ['HIDDEN'], '/hidden' in sys.path, __vsc_ipynb_file__, order"
 
 
+@pytest.mark.long("%gpu in rare cases")
 def test_hidden_code_before_the_first_cell_runs_in_each_new_gpu_process_before_the_users(notebook: AutoKernel) -> None:
     for code, options in HIDDEN:
         ran = notebook.run(code, store_history=False, **options)

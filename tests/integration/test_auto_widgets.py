@@ -74,6 +74,7 @@ def test_what_a_frontend_sends_reaches_the_callback_and_its_outputs_come_back_as
     assert [bytes(buffer) for buffer in by_kind["comm_msg"]["buffers"]] == [b"cba"]
 
 
+@pytest.mark.long("widgets in rare cases")
 def test_both_sides_comms_are_listed_and_each_stays_where_it_is(notebook: AutoKernel) -> None:
     there = opened(notebook)
     here = notebook.run(f"%%local{OPEN}").result.strip("'")
@@ -90,6 +91,7 @@ def test_both_sides_comms_are_listed_and_each_stays_where_it_is(notebook: AutoKe
     assert comms(notebook, "slider") == {here}
 
 
+@pytest.mark.long("widgets in rare cases")
 def test_a_frontend_opens_and_closes_comms_in_the_gpu_process(notebook: AutoKernel) -> None:
     notebook.run(
         "closed = []\n"
@@ -127,6 +129,7 @@ def test_an_output_widget_finds_the_outputs_of_its_cell(notebook: AutoKernel) ->
     assert notebook.finish(msg_id).result == repr(msg_id)
 
 
+@pytest.mark.long("widgets in rare cases")
 def test_a_callback_counts_as_a_cell_for_the_scheduler(notebook: AutoKernel, tmp_path: Path) -> None:
     comm_id = opened(notebook)
     notebook.entry(executing=False)
@@ -144,6 +147,7 @@ def test_a_callback_counts_as_a_cell_for_the_scheduler(notebook: AutoKernel, tmp
     notebook.entry(executing=False)
 
 
+@pytest.mark.long("widgets in rare cases")
 def test_a_callback_can_be_interrupted(notebook: AutoKernel) -> None:
     comm_id = opened(notebook)
     notebook.run("import time\nslider.on_msg(lambda message: (print('up', flush=True), time.sleep(60)))")
@@ -154,6 +158,7 @@ def test_a_callback_can_be_interrupted(notebook: AutoKernel) -> None:
     assert notebook.run("'alive'").result == "'alive'"
 
 
+@pytest.mark.long("widgets in rare cases")
 @pytest.mark.parametrize("how", ["suspended", "killed"])
 def test_a_widget_of_a_gpu_process_that_has_gone_is_told_once_and_brings_nothing_back(
     notebook: AutoKernel, how: str

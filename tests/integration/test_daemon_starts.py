@@ -124,6 +124,7 @@ def test_an_idle_daemon_ends_by_itself(tmp_path: Path) -> None:
         daemon.process = None
 
 
+@pytest.mark.long("daemons that clients started, and others")
 def test_a_client_starts_this_users_daemon_only_at_the_default_path(tmp_path: Path) -> None:
     if locate.SYSTEM_SOCKET.exists():
         pytest.skip("this machine has a system daemon")

@@ -86,6 +86,7 @@ def test_a_stopped_daemon_is_not_ended_and_the_sentence_says_how_it_goes_on(tmp_
         assert f"`kill -CONT {pid_of(daemon)}` has it go on" in done.stderr
 
 
+@pytest.mark.long("daemons that clients started, and others")
 @pytest.mark.parametrize(("variable", "sockets"), [("SYSTEMD_EXEC_PID", False), ("LISTEN_PID", True)])
 def test_a_daemon_of_systemds_is_left_to_systemctl(tmp_path: Path, variable: str, sockets: bool) -> None:
     daemon = DaemonProcess(tmp_path)
@@ -136,6 +137,7 @@ def test_a_daemon_that_a_client_has_started_and_nobody_uses_makes_room_for_the_o
     assert own.gpus() == 2
 
 
+@pytest.mark.long("daemons that clients started, and others")
 def test_a_daemon_that_a_client_has_started_stays_while_it_looks_after_somebody(own: Own) -> None:
     with subprocess.Popen([*NLS, "run", "--", "sleep", "600"], env=own.environment, stderr=subprocess.DEVNULL) as run:
         try:

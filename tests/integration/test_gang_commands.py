@@ -46,6 +46,7 @@ def test_a_member_that_fails_once_starts_its_gang_again(daemon: DaemonProcess, t
     assert 1 <= out.count("started") <= 2
 
 
+@pytest.mark.long("commands that are moved")
 def test_a_gang_whose_member_always_fails_is_given_up_with_that_one_s_code(daemon: DaemonProcess) -> None:
     gang = ["run", "--gang", "g", "--gang-size", "2", "--name"]
     other = daemon.start_nls(*gang, "steady", "--", "sleep", "600")

@@ -59,6 +59,7 @@ def test_a_save_that_is_interrupted_ends_with_a_sentence(book: Book, tmp_path: P
     assert book.gpu("quick").result == "1"
 
 
+@pytest.mark.long("%gpu lines that are interrupted in rare cases")
 def test_a_release_that_is_interrupted_is_not_blamed_on_the_save(book: Book, tmp_path: Path) -> None:
     shown = interrupted_in_its_save(book, "%gpu release", tmp_path)
     assert shown.endswith("nobody waits any more: %gpu log says whether the GPU was released before that")
@@ -68,6 +69,7 @@ def test_a_release_that_is_interrupted_is_not_blamed_on_the_save(book: Book, tmp
     assert "could not be saved" not in log
 
 
+@pytest.mark.long("%gpu lines that are interrupted in rare cases")
 def test_a_restart_that_was_interrupted_says_that_it_is_carried_out(bench: Bench, book: Book) -> None:
     book.gpu("quick = 1")
     pid = book.entry(phase="running")["pid"]

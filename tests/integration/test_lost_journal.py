@@ -74,6 +74,7 @@ def test_the_first_user_of_a_new_daemon_waits_for_nobody(patient):
     assert patient.nls("run", "--", "echo", "ran").stdout == "ran\n"
 
 
+@pytest.mark.long("lost journals in rare cases")
 def test_variables_that_name_no_workload_make_nobody_wait_and_no_line_of_the_log(patient):
     gpu = patient.status()["gpus"][0]["uuid"]
     with ExitStack() as stack:
@@ -87,6 +88,7 @@ def test_variables_that_name_no_workload_make_nobody_wait_and_no_line_of_the_log
     assert "forged" not in patient.log
 
 
+@pytest.mark.long("lost journals in rare cases")
 def test_who_asks_first_when_a_journal_was_removed_does_not_take_the_gpu_of_one_that_runs(patient):
     first = patient.start_nls("run", "--name", "first", "--", "sleep", "600")
     before = patient.wait_for("first", phase="running")

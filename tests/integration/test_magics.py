@@ -153,6 +153,7 @@ class TestCellsThatLeaveTheNotebookAsItWas:
         assert says in used.fails(f"%gpu recompute {line}").evalue
 
 
+@pytest.mark.long("%gpu in rare cases")
 def test_what_this_version_of_ipykernel_lacks_is_told_before_the_first_gpu_cell_and_once(book: Book) -> None:
     code = "from ipykernel.ipkernel import IPythonKernel\nfor kind in IPythonKernel.__mro__:\n"
     book.run(f"{code}    if 'do_debug_request' in vars(kind): del kind.do_debug_request")
@@ -165,6 +166,7 @@ def test_what_this_version_of_ipykernel_lacks_is_told_before_the_first_gpu_cell_
     assert "has no IPythonKernel.do_debug_request" in book.run("%gpu log").stdout
 
 
+@pytest.mark.long("%gpu in rare cases")
 def test_a_notebook_with_a_long_file_name_gets_a_gpu(bench: Bench) -> None:
     book = bench.open("x" * 200 + ".ipynb")
     book.gpu("1")
@@ -219,6 +221,7 @@ def test_bad_input_gets_one_sentence_with_what_to_do(bench: Bench, talker: Book,
     assert bench.daemon.workload(talker.name) is None
 
 
+@pytest.mark.long("%gpu in rare cases")
 def test_a_cell_waits_for_a_daemon_that_does_not_answer_as_long_as_it_is_to(bench: Bench, book: Book) -> None:
     daemon = bench.daemon.process
     assert daemon is not None
@@ -263,6 +266,7 @@ def test_a_released_gpu_comes_back_with_its_variables_and_the_same_sizes(bench: 
     assert (entry["request_bytes"], entry["limit_bytes"]) == (64 << 20, 128 << 20)
 
 
+@pytest.mark.long("%gpu in rare cases")
 def test_names_that_cannot_be_kept_are_told_once(book: Book) -> None:
     book.gpu("kept, counter = 1, (i for i in 'ab')")
     book.run("%gpu vars")  # waits for the save
@@ -463,6 +467,7 @@ def test_suspend_takes_the_variables_off_the_gpu_and_the_next_cell_brings_them_b
     assert book.run("%%gpu\nfloat(kept.sum())").result == "10.0"
 
 
+@pytest.mark.long("%gpu in rare cases")
 def test_a_cell_waits_for_the_gpu_also_where_the_kernels_clock_has_been_frozen(book: Book) -> None:
     book.gpu("kept = 5")
     book.run("%gpu suspend")
@@ -503,6 +508,7 @@ def test_save_says_what_was_saved_and_what_not(book: Book) -> None:
     assert "not saved: counter" in told
 
 
+@pytest.mark.long("%gpu in rare cases")
 def test_what_could_not_be_restored_is_shown_kept_and_tried_again_until_it_is_forgotten(
     book: Book, tmp_path: Path
 ) -> None:
@@ -541,6 +547,7 @@ def test_doctor_names_findings(talker: Book) -> None:
     assert "shared memory" in told or "memfd" in told
 
 
+@pytest.mark.long("%gpu in rare cases")
 def test_a_name_with_a_recipe_is_computed_again_when_the_process_comes_back(book):
     assert "none is recomputed" in recipe_free(book)
     book.gpu("n = 3\ngen = (i * i for i in range(n))")

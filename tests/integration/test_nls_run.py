@@ -142,6 +142,7 @@ def without_hangups() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.long("`nls run` in rare cases")
 def test_what_nohup_began_stays_in_line_when_the_terminal_goes(
     one_gpu_daemon: DaemonProcess, without_hangups: None
 ) -> None:
@@ -195,6 +196,7 @@ def test_who_waits_is_submitted_again_to_a_daemon_that_has_lost_its_journal(one_
     first.communicate(timeout=20)
 
 
+@pytest.mark.long("`nls run` in rare cases")
 def test_what_would_wait_for_the_command_that_started_it_is_refused(daemon: DaemonProcess) -> None:
     inner = [*NLS, "run", "--name", "inner"]
     both = daemon.nls("run", "--name", "outer", "--gpus", "2", "--", *inner, "--", "echo", "ran")
@@ -309,6 +311,7 @@ def test_a_command_that_passes_its_limit_again_and_again_is_given_up_with_the_re
     assert f"nls: {last_entry(daemon, 'released')['reason']}\n" in done.stderr
 
 
+@pytest.mark.long("`nls run` in rare cases")
 def test_an_orphan_that_hides_its_workload_is_held_to_its_limit_all_the_same(daemon: DaemonProcess) -> None:
     hides = f"(setsid -f {sys.executable} -c '{USES.format(gib=8)}' &); sleep 600"
     done = daemon.nls("run", "--request", "4GiB", "--", "env", "-u", "NLS_WORKLOAD", "sh", "-c", hides)
@@ -316,6 +319,7 @@ def test_an_orphan_that_hides_its_workload_is_held_to_its_limit_all_the_same(dae
     assert re.search(r"was stopped: it used 8[.\d]* GiB, above its limit of 4 GiB\n$", done.stderr)
 
 
+@pytest.mark.long("`nls run` in rare cases")
 @pytest.mark.parametrize("phase", ["running", "queued"])
 def test_who_is_released_is_not_told_that_the_daemon_has_gone(one_gpu_daemon: DaemonProcess, phase: str) -> None:
     daemon = one_gpu_daemon
@@ -459,6 +463,7 @@ def test_a_command_runs_with_a_closed_stderr_too(daemon: DaemonProcess, tmp_path
     assert (done.returncode, done.stdout) == (7, "out\n")
 
 
+@pytest.mark.long("`nls run` in rare cases")
 @pytest.mark.parametrize(
     ("words", "code"), [(["explain", "nobody"], 3), (["run", "--max-wait", "1s", "--", "true"], 124)]
 )

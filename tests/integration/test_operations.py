@@ -132,6 +132,7 @@ def test_a_user_suspends_resumes_and_releases_by_name_or_id(daemon: DaemonProces
     assert "There is no workload 'nobody'" in missing.stderr
 
 
+@pytest.mark.long("what administrators do in rare cases")
 def test_what_cannot_be_suspended_is_said_with_the_reason_and_programs_get_json(daemon: DaemonProcess) -> None:
     running = daemon.start_nls("run", "--name", "training", "--", "sleep", "600")
     daemon.wait_for("training", phase="running")
@@ -163,6 +164,7 @@ def test_who_has_failed_is_not_suspended_and_reads_what_helps(daemon: DaemonProc
     asyncio.run(story())
 
 
+@pytest.mark.long("what administrators do in rare cases")
 def test_the_doctor_knows_the_daemon_and_its_exit_code_says_whether_something_stands_in_the_way(
     daemon: DaemonProcess,
 ) -> None:

@@ -98,7 +98,7 @@ def nothing_is_left_of(family: dict[int, int], kernel: int) -> None:
     wait_until_none("processes", lambda: living(family))
 
 
-@pytest.mark.parametrize("code", thinned(CELLS.values(), 3, "cells whose kernel is killed"), ids=CELLS)
+@pytest.mark.parametrize("code", thinned(CELLS.values(), 6, "cells whose kernel is killed"), ids=CELLS)
 def test_nothing_is_left_of_a_gpu_process_whose_kernel_is_killed(book: Book, up: Path, code: str) -> None:
     kernel = book.pid()
     book.start("%%gpu\n" + code.format(up=str(up))).until(lambda _: up.exists())
@@ -111,6 +111,7 @@ def test_nothing_is_left_of_one_that_was_idle(book: Book) -> None:
     nothing_is_left_of(family_of(book, kernel), kernel)
 
 
+@pytest.mark.long("GPU processes whose kernel is killed while they do something")
 def test_nothing_is_left_of_one_that_was_saving(book: Book, up: Path) -> None:
     kernel = book.pid()
     up.with_name("up.now").touch()
@@ -119,6 +120,7 @@ def test_nothing_is_left_of_one_that_was_saving(book: Book, up: Path) -> None:
     nothing_is_left_of(family_of(book, kernel), kernel)
 
 
+@pytest.mark.long("GPU processes whose kernel is killed while they do something")
 def test_nothing_is_left_of_one_that_was_restoring(book: Book, up: Path) -> None:
     kernel = book.pid()
     book.gpu(SLOW.format(up=str(up)))

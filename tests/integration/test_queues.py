@@ -57,6 +57,7 @@ def test_a_queue_gets_its_quota_back_and_who_waits_can_have_that_explained(
     owner.communicate(timeout=20)
 
 
+@pytest.mark.long("waits in queues")
 def test_who_waits_too_long_ends_with_an_exit_code_and_who_holds_the_gpu(
     configured: tuple[DaemonProcess, Path],
 ) -> None:

@@ -148,6 +148,7 @@ reclaims.ask, time.monotonic = lost, lambda: now
 """
 
 
+@pytest.mark.long("reclaimed cells in rare cases")
 def test_a_reclaim_whose_signal_is_lost_comes_again_also_where_a_cell_has_frozen_the_clock(directory: Path) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:
@@ -159,6 +160,7 @@ def test_a_reclaim_whose_signal_is_lost_comes_again_also_where_a_cell_has_frozen
     run(story())
 
 
+@pytest.mark.long("reclaimed cells in rare cases")
 @pytest.mark.parametrize(("wait", "ename"), [(WAITS[0], "KeyboardInterrupt"), (WAITS[2], "CancelledError")])
 def test_a_ctrl_c_afterwards_is_an_ordinary_one(directory: Path, wait: str, ename: str) -> None:
     async def story() -> None:
@@ -190,6 +192,7 @@ def test_without_a_running_cell_nobody_is_interrupted(directory: Path) -> None:
     run(story())
 
 
+@pytest.mark.long("reclaimed cells in rare cases")
 def test_a_subtask_of_a_reclaimed_cell_is_cancelled_and_the_cell_is_told(directory: Path) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:

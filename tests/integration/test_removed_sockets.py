@@ -64,6 +64,7 @@ def test_a_socket_that_is_removed_is_there_again_within_seconds_and_who_is_conne
         assert daemon.nls("run", "--", "echo", "ran").stdout == "ran\n"
 
 
+@pytest.mark.long("ways to remove a socket")
 def test_a_file_that_is_no_socket_is_left_in_its_place_and_told_of_once(daemon: DaemonProcess) -> None:
     daemon.socket.unlink()
     daemon.socket.write_text("a file of somebody's")
@@ -103,6 +104,7 @@ def test_a_daemon_whose_lock_another_one_has_by_now_gives_way_to_it(tmp_path: Pa
             assert first.socket.with_name("nls.sock.lock").exists()
 
 
+@pytest.mark.long("ways to remove a socket")
 @pytest.mark.parametrize("removed", ["journal.db*", "*"])
 def test_who_removes_the_journal_lets_no_second_daemon_in(daemon: DaemonProcess, tmp_path: Path, removed: str) -> None:
     assert daemon.process is not None
@@ -248,6 +250,7 @@ def test_a_daemon_in_the_background_has_the_socket_that_was_passed(tmp_path: Pat
     assert daemon.socket.exists()
 
 
+@pytest.mark.long("ways to remove a socket")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_where_another_user_has_made_the_directory_anew_nothing_is_made(tmp_path: Path) -> None:
     """Not by their links either: a file of root's in a place of their choice would be theirs to choose."""

@@ -106,6 +106,7 @@ def test_a_cell_that_was_driven_out_goes_on_when_its_gpu_is_free_again(bench: Be
     assert cell.finish().result == "7"
 
 
+@pytest.mark.long("cells that run again, in rare cases")
 def test_a_reclaimed_cell_says_why_and_its_variables_are_there(book: Book) -> None:
     book.gpu("kept = 1")
     book.run(RECLAIM)
@@ -130,6 +131,7 @@ def test_a_reclaimed_cell_with_retry_goes_on_where_it_was(book: Book) -> None:
     assert "bob needs GPU 0; running the cell again on its variables as they were then (attempt 2)" in outputs.stderr
 
 
+@pytest.mark.long("cells that run again, in rare cases")
 def test_a_save_point_is_what_a_killed_cell_comes_back_with(bench: Bench, book: Book) -> None:
     book.gpu("step = 0")
     outputs = book.run(

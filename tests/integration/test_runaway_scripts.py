@@ -74,6 +74,7 @@ def test_the_answer_says_when_to_try_again(tmp_path: Path) -> None:
     assert 900 < (refusal.retry_after_s or 0) <= 1000
 
 
+@pytest.mark.long("scripts that run away")
 def test_commands_that_come_together_wait_for_their_turn_and_none_fails(tmp_path: Path) -> None:
     with shared(tmp_path, "max_submissions_at_once=1", "max_submissions_per_s=1") as daemon:
         runs = [daemon.start_nls("run", "--request", "0.1", "--", "true") for _ in range(3)]
@@ -198,6 +199,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long("scripts that run away")
 @ROOT_ONLY
 def test_who_tells_much_at_once_keeps_nobody_else_waiting_until_it_is_heard(tmp_path: Path) -> None:
     with shared(tmp_path) as daemon:

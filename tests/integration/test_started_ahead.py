@@ -73,6 +73,7 @@ def test_the_first_cell_runs_in_the_process_that_began_with_the_kernel(notebook:
     assert processes_of(notebook) == [pid]
 
 
+@pytest.mark.long("processes that begin with their kernel, in rare cases")
 def test_whose_it_is_can_be_seen_as_of_any_other(notebook: AutoKernel) -> None:
     pid = started_ahead(notebook)
     assert workload_of(pid) is None
@@ -123,6 +124,7 @@ def test_one_that_nobody_needs_ends(daemon: DaemonProcess, tmp_path: Path) -> No
         assert kernel.run("1").result == "1"
 
 
+@pytest.mark.long("processes that begin with their kernel, in rare cases")
 @pytest.mark.parametrize("wrong", ["it is killed", pytest.param("the kernel's environment is another", marks=LONG)])
 def test_whatever_is_wrong_with_it_the_first_cell_has_another(notebook: AutoKernel, wrong: str) -> None:
     pid = started_ahead(notebook)
@@ -137,6 +139,7 @@ def test_whatever_is_wrong_with_it_the_first_cell_has_another(notebook: AutoKern
     assert processes_of(notebook) == [notebook.entry()["pid"]] != [pid]
 
 
+@pytest.mark.long("processes that begin with their kernel, in rare cases")
 @pytest.mark.parametrize("end", ["killed", "shut down", "restarted"])
 def test_nothing_is_left_of_it_when_the_kernel_ends_before_its_first_cell(notebook: AutoKernel, end: str) -> None:
     started_ahead(notebook)

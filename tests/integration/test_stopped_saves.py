@@ -86,6 +86,7 @@ def test_a_save_that_is_stopped_before_it_begins_never_begins(directory: Path, t
     run(story())
 
 
+@pytest.mark.long("saves that are stopped in rare cases")
 def test_a_save_that_nobody_waits_for_any_more_is_stopped(directory: Path, tmp_path: Path) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:
@@ -145,6 +146,7 @@ def test_ctrl_c_stops_a_save_point_and_is_the_cells(
     run(story())
 
 
+@pytest.mark.long("saves that are stopped in rare cases")
 def test_a_cell_that_is_told_to_give_the_gpu_back_finishes_its_save_point_first(
     directory: Path, tmp_path: Path, kept: Kept
 ) -> None:

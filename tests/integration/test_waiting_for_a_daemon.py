@@ -50,6 +50,7 @@ def test_nls_run_waits_for_a_daemon_that_is_started_anew(daemon: DaemonProcess) 
     assert (waits.returncode, out, err) == (0, "ran\n", "")
 
 
+@pytest.mark.long("waits for a daemon in rare cases")
 def test_nls_run_waits_for_a_socket_that_is_made_again(daemon: DaemonProcess) -> None:
     held_up(daemon, signal.SIGSTOP)
     daemon.socket.unlink()
@@ -58,6 +59,7 @@ def test_nls_run_waits_for_a_socket_that_is_made_again(daemon: DaemonProcess) ->
     assert waits.communicate(timeout=30) == ("ran\n", "")
 
 
+@pytest.mark.long("waits for a daemon in rare cases")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM)])
 def test_a_wait_for_the_daemon_is_ended_by_its_user(daemon: DaemonProcess, number: signal.Signals, code: int) -> None:
     daemon.kill()
@@ -74,6 +76,7 @@ def test_where_there_is_no_daemon_nobody_waits(daemon: DaemonProcess) -> None:
     assert (done.returncode, WAITS in done.stderr, "start one with" in done.stderr) == (3, False, True)
 
 
+@pytest.mark.long("waits for a daemon in rare cases")
 def test_a_wait_for_the_daemon_is_part_of_the_longest_wait(daemon: DaemonProcess) -> None:
     daemon.kill()
     done = daemon.nls("run", "--max-wait", "0.5s", "--", "true", timeout_s=AT_ONCE_S)
@@ -82,6 +85,7 @@ def test_a_wait_for_the_daemon_is_part_of_the_longest_wait(daemon: DaemonProcess
     daemon.start()
 
 
+@pytest.mark.long("waits for a daemon in rare cases")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("queued", [True, False])
 def test_who_waits_is_ended_at_once_though_the_daemon_is_stopped(
@@ -136,6 +140,7 @@ def test_who_asks_a_stopped_daemon_is_told_soon(daemon: DaemonProcess, words: tu
     assert f"does not answer: its process {daemon.process.pid} is stopped, and `kill -CONT" in done.stderr
 
 
+@pytest.mark.long("waits for a daemon in rare cases")
 def test_who_asks_a_daemon_that_is_slow_is_told_so_and_waits(daemon: DaemonProcess) -> None:
     passed = daemon.socket.with_name("passed.sock")
     with socket.socket(socket.AF_UNIX) as listening:  # as systemd's, of a daemon that it is still starting

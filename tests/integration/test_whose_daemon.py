@@ -264,6 +264,7 @@ def claim(pid: int, before: dict[str, Any], **secret: str) -> dict[str, Any]:
     return {**body, "pid": pid, "start_time": record.id.start_time, "current": before["current"], **secret}
 
 
+@pytest.mark.long("keys of a daemon that were lost")
 def test_who_knows_only_the_id_does_not_get_the_workload_of_a_lost_journal(tmp_path: Path) -> None:
     with (
         shared(tmp_path, "reconnect_grace_s=600") as daemon,
@@ -275,6 +276,7 @@ def test_who_knows_only_the_id_does_not_get_the_workload_of_a_lost_journal(tmp_p
             assert (status, problem["title"]) == (403, "Not your workload")
 
 
+@pytest.mark.long("keys of a daemon that were lost")
 def test_nor_does_he_where_the_key_was_lost_as_well(tmp_path: Path) -> None:
     with (
         shared(tmp_path, "reconnect_grace_s=600") as daemon,
@@ -290,6 +292,7 @@ def test_nor_does_he_where_the_key_was_lost_as_well(tmp_path: Path) -> None:
             decoy.kill()
 
 
+@pytest.mark.long("keys of a daemon that were lost")
 def test_who_has_a_secret_of_a_lost_key_or_none_is_told_one_when_it_connects(tmp_path: Path) -> None:
     async def story(daemon: DaemonProcess) -> None:
         client = DaemonClient(daemon.socket)
