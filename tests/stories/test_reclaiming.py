@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nls_scheduler.core.model import events as ev
@@ -99,6 +101,35 @@ def test_a_running_cell_that_goes_on_all_the_same_is_stopped_at_the_deadline() -
     assert stage.runs("alice")
     assert stage.orders("alice") == ["start", "trim", "interrupt"]
     stage.after(2)
+    assert stage.orders("alice")[:4] == ["start", "trim", "interrupt", "stop"]
+    assert stage.runs("bob")
+
+
+@pytest.mark.parametrize(("told_s", "left_s"), [(15.0, 10.0), (19.0, 9.0)])
+def test_a_deadline_that_new_rules_shorten_leaves_a_running_cell_its_last_rungs(told_s: float, left_s: float) -> None:
+    stage = a_long_cell_above_its_request(reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0)
+    stage.node.deaf = True
+    stage.after(told_s)
+    stage.node.tell(ev.PolicyChanged(stage.node.now, replace(stage.node.state.policy, reclaim_deadline_s=20.0)))
+    assert stage.orders("alice") == ["start", "trim", "interrupt"]
+    stage.after(left_s - 0.5)
+    assert stage.runs("alice")
+    stage.after(1.0)
+    assert stage.orders("alice")[:4] == ["start", "trim", "interrupt", "stop"]
+    assert stage.runs("bob")
+
+
+@pytest.mark.parametrize("told_s", [5.0, 19.0])
+def test_a_daemon_that_stood_still_past_the_deadline_interrupts_before_it_stops(told_s: float) -> None:
+    stage = a_long_cell_above_its_request(reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0)
+    stage.node.deaf = True
+    stage.after(told_s)
+    stage.node.now += 40.0
+    stage.node.tell(ev.DaemonStoodStill(stage.node.now, 40.0))
+    stage.after(9.0)
+    assert stage.orders("alice")[:3] == ["start", "trim", "interrupt"]
+    assert ("stop" in stage.orders("alice")) is (told_s > 18.0), "who was interrupted before has had its time"
+    stage.after(2.0)
     assert stage.orders("alice")[:4] == ["start", "trim", "interrupt", "stop"]
     assert stage.runs("bob")
 

@@ -40,6 +40,30 @@ def test_a_deadline_that_passed_while_the_daemon_was_away_begins_again_with_the_
     assert stage.orders("alice") == ["start", "suspend"]
 
 
+@pytest.mark.parametrize("gone_s", [7.0, 30.0])
+def test_a_cell_that_was_to_be_interrupted_while_the_daemon_was_away_is_interrupted_and_has_its_time(
+    gone_s: float,
+) -> None:
+    stage = Stage(1, reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0, reconnect_grace_s=3.0)
+    stage.node.deaf = True
+    stage.notebook("alice")
+    stage.holds("alice", 0.9)
+    stage.cell_starts("alice")
+    stage.command("bob", request=0.5)
+    stage.node.advance(14.0)
+    stage.node.go_down()
+    stage.node.now += gone_s
+    stage.node.come_back()
+    for name in ("alice", "bob"):
+        stage.node.report(stage.workload(name).id)
+    stage.node.advance(12.5)
+    assert stage.orders("alice") == ["start", "trim", "interrupt"]
+    assert stage.phase("alice") == "running"
+    stage.node.advance(1.0)
+    assert stage.orders("alice")[:4] == ["start", "trim", "interrupt", "stop"]
+    assert stage.phase("bob") == "running"
+
+
 def test_after_a_journal_that_lost_its_end_orders_go_on_after_the_last_one_that_anybody_has_got() -> None:
     stage = Stage(1)
     stage.notebook("alice")

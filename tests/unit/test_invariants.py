@@ -263,6 +263,24 @@ def test_a_cell_is_stopped_above_its_limit_at_four_samples_and_not_before(polls:
     assert ("a_running_cell_is_stopped_at_its_deadline_only" in names(step)) is says
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, True),
+        ({"interrupt": replace(pending(Order.INTERRUPT), issued_at=9.0)}, True),
+        ({"interrupt": pending(Order.INTERRUPT)}, False),
+        ({"over_limit_polls": 4.0}, False),
+        ({"release_reason": Why(Reason.NEEDED)}, False),
+        ({"cell_since": None}, False),
+    ],
+)
+def test_a_cell_that_is_stopped_and_was_not_interrupted_before_is_said(changes: dict[str, object], says: bool) -> None:
+    stage = two()
+    state = replace(record(stage, "alice", **{"cell_since": 1.0, **changes}), at=9.0)
+    step = (state, state, order(stage, StopProcess, grace_s=1.0))
+    assert ("a_cell_is_interrupted_before_it_is_stopped" in names(step)) is says
+
+
 @pytest.mark.parametrize(("polls", "used", "says"), [(1.0, 0, True), (2.0, TOTAL * 2, True), (1.0, TOTAL * 2, False)])
 def test_a_sample_that_counts_more_than_it_is_worth_is_said(polls: float, used: int, says: bool) -> None:
     stage = two()

@@ -13,8 +13,11 @@ from nls_scheduler.daemon.journal import Journal
 from nls_scheduler.daemon.journal_slowness import TOLD_FOR_S, Slowness
 from nls_scheduler.daemon.settings import DaemonSettings
 from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
+from nls_scheduler.units.clock import awake_s
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
 PATH = Path("/var/lib/nls/journal.db")
@@ -36,7 +39,8 @@ def test_a_slow_write_is_named_once_with_how_long_it_took(caplog: pytest.LogCapt
     assert len(caplog.messages) == 2
 
 
-def test_what_the_daemon_does_after_a_slow_write_is_told_that_it_stood_still(tmp_path: Path) -> None:
+def lived(tmp_path: Path, then: Callable[[Daemon, Journal], None]) -> tuple[list[ev.Event], str | None]:
+    """What a daemon of one GPU has heard since `then`, and what its journal tells of a slow disk."""
     heard: list[ev.Event] = []
 
     class Kept(Journal):
@@ -51,13 +55,36 @@ def test_what_the_daemon_does_after_a_slow_write_is_told_that_it_stood_still(tmp
         await daemon.start()
         journal.slowness.take_late_s()
         heard.clear()
-        journal.slowness.wrote(15.0)
-        for _ in range(2):
-            daemon.apply(ev.TimerFired(daemon.state.at))
+        then(daemon, journal)
         await daemon.close()
         return journal.slowness.told
 
-    assert "took 15.0 s" in (asyncio.run(live()) or "")
+    return heard, asyncio.run(live())
+
+
+def test_what_the_daemon_does_after_a_slow_write_is_told_that_it_stood_still(tmp_path: Path) -> None:
+    def slow(daemon: Daemon, journal: Journal) -> None:
+        journal.slowness.wrote(15.0)
+        for _ in range(2):
+            daemon.apply(ev.TimerFired(daemon.state.at))
+
+    heard, told = lived(tmp_path, slow)
+    assert "took 15.0 s" in (told or "")
     assert [type(event) for event in heard] == [ev.DaemonStoodStill, ev.TimerFired, ev.TimerFired]
     assert isinstance(heard[0], ev.DaemonStoodStill)
     assert heard[0].seconds >= 15.0
+
+
+def test_a_daemon_that_did_not_run_when_it_wanted_to_wake_is_told_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(daemon: Daemon, _journal: Journal) -> None:
+        daemon._arm(awake_s() + 1.0)
+        monkeypatch.setattr("nls_scheduler.daemon.loop.awake_s", lambda: awake_s() + 41.0)
+        for _ in range(2):
+            daemon.apply(ev.TimerFired(daemon.state.at))
+
+    heard, _ = lived(tmp_path, stopped)
+    assert [type(event) for event in heard] == [ev.DaemonStoodStill, ev.TimerFired, ev.TimerFired]
+    assert isinstance(heard[0], ev.DaemonStoodStill)
+    assert 40.0 <= heard[0].seconds < 50.0

@@ -84,6 +84,7 @@ class Loop:
         self._leases = Leases(self._on_holder_ended)
         self._reaper = Reaper(self.apply_or_tell)
         self._timer: asyncio.TimerHandle | None = None
+        self._due_at: float | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._poller = Poller(driver, settings.rates, lambda: self.state, self.apply_or_tell)
         self._poller.on_poll = self.metrics.polled
@@ -113,9 +114,16 @@ class Loop:
 
     def apply(self, event: events.Event) -> None:
         """One event, one step. Raises Problem when `step` failed: the state is then as before."""
-        if (late_s := self._journal.slowness.take_late_s()) >= _LATE_S:
+        if (late_s := self._take_late_s()) >= _LATE_S:
             self._apply(events.DaemonStoodStill(awake_s(), late_s))
         self._apply(event)
+
+    def _take_late_s(self) -> float:
+        """How long this process has waited for its journal's disk, or has not run at all past its timer's time."""
+        overslept_s = 0.0 if self._due_at is None else awake_s() - self._due_at
+        if overslept_s > 0:
+            self._due_at = None  # it counts once
+        return max(self._journal.slowness.take_late_s(), overslept_s)
 
     def _apply(self, event: events.Event) -> None:
         before, began = self.state, time.perf_counter()
@@ -179,6 +187,7 @@ class Loop:
         if self._timer is not None:
             self._timer.cancel()
         delay_s = max(0.0, at - awake_s())
+        self._due_at = at
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer, at)
 
     def _on_timer(self, at: float) -> None:

@@ -61,6 +61,17 @@ def a_running_cell_is_stopped_at_its_deadline_only(step: Step) -> Iterator[str]:
             yield f"{workload.id} is stopped in mid-cell before any deadline"
 
 
+def a_cell_is_interrupted_before_it_is_stopped(step: Step) -> Iterator[str]:
+    """A running cell that is stopped for a guarantee was interrupted before, and not in the same step."""
+    for workload, _ in _stopped(step):
+        for_another_reason = workload.release_reason is not None or _is_above_limit(workload)
+        if workload.cell_since is None or for_another_reason:
+            continue
+        interrupt = step.before.workloads[workload.id].interrupt
+        if interrupt is None or interrupt.issued_at >= step.state.at:
+            yield f"{workload.id} is stopped in mid-cell, and nobody has interrupted it"
+
+
 def a_command_that_cannot_start_again_is_stopped_at_its_deadline_only(step: Step) -> Iterator[str]:
     """A command that would not start again is stopped as a running cell is, or because its gang stops."""
     for workload, entry in _stopped(step):
@@ -115,8 +126,11 @@ def _ran(step: Step, workload: Workload) -> bool:
 
 def _is_due(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
     overdue = entry.deadline_at is not None and entry.deadline_at <= state.at
-    above_limit = workload.over_limit_polls >= SAMPLES_TO_STOP[workload.spec.kind]
-    return overdue or above_limit or workload.release_reason is not None
+    return overdue or _is_above_limit(workload) or workload.release_reason is not None
+
+
+def _is_above_limit(workload: Workload) -> bool:
+    return workload.over_limit_polls >= SAMPLES_TO_STOP[workload.spec.kind]
 
 
 def _gang_stops(step: Step, workload: Workload) -> bool:
@@ -147,6 +161,7 @@ SENTENCES = (
     a_cell_is_interrupted_once_and_for_a_guarantee,
     nobody_is_suspended_in_mid_cell,
     a_running_cell_is_stopped_at_its_deadline_only,
+    a_cell_is_interrupted_before_it_is_stopped,
     a_command_that_cannot_start_again_is_stopped_at_its_deadline_only,
     a_trim_has_a_cause,
     a_sample_above_the_limit_counts_once,

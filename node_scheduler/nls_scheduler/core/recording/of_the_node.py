@@ -40,7 +40,10 @@ def _(event: ev.TimerFired, state: NodeState) -> NodeState:
 
 @_record.register
 def _(event: ev.DaemonRestarted, state: NodeState) -> NodeState:
-    """Nobody is hurried for what the daemon missed: deadlines of commands begin again with the grace."""
+    """Nobody is hurried for what the daemon missed: deadlines of commands begin again with the grace.
+
+    Who is to leave is told so anew, and has the time of the last rungs from when orders are given again.
+    """
     quiet_until = event.at + state.policy.reconnect_grace_s
     later = quiet_until + state.policy.stop_grace_s
     workloads = {}
@@ -48,7 +51,7 @@ def _(event: ev.DaemonRestarted, state: NodeState) -> NodeState:
         pending = workload.pending
         if pending is not None:
             workload = replace(workload, pending=replace(pending, deadline_at=max(pending.deadline_at, later)))
-        workloads[key] = workload
+        workloads[key] = workload if workload.told_since is None else replace(workload, told_since=quiet_until)
     return replace(
         state,
         timer_at=None,
@@ -64,7 +67,7 @@ def _(event: ev.DaemonRestarted, state: NodeState) -> NodeState:
 def _(event: ev.DaemonStoodStill, state: NodeState) -> NodeState:
     """Its own lateness is nobody's fault: whatever runs out for others does so later by as much."""
     late_s = event.seconds
-    workloads = {key: _later(workload, late_s) for key, workload in state.workloads.items()}
+    workloads = {key: _later(workload, late_s, event.at) for key, workload in state.workloads.items()}
     gpus = {
         uuid: updated(gpu, releasing=tuple(replace(r, since=r.since + late_s) for r in gpu.releasing))
         for uuid, gpu in state.gpus.items()
@@ -72,19 +75,27 @@ def _(event: ev.DaemonStoodStill, state: NodeState) -> NodeState:
     return replace(state, quiet_until=state.quiet_until + late_s, workloads=workloads, gpus=gpus)
 
 
-def _later(workload: Workload, late_s: float) -> Workload:
+def _later(workload: Workload, late_s: float, now: float) -> Workload:
+    """Whom nobody could interrupt meanwhile is told anew that it has to leave."""
     asked = {"pending": workload.pending, "trim": workload.trim, "wanted": workload.wanted}
-    moments = {"trim_shows_by": workload.trim_shows_by, "told_since": workload.told_since}
+    told_since = None if workload.told_since is None else workload.told_since + late_s
     return updated(
         workload,
         **{name: replace(each, deadline_at=each.deadline_at + late_s) for name, each in asked.items() if each},
-        **{name: moment + late_s for name, moment in moments.items() if moment is not None},
+        trim_shows_by=None if workload.trim_shows_by is None else workload.trim_shows_by + late_s,
+        told_since=now if told_since is not None and workload.interrupt is None else told_since,
     )
 
 
 @_record.register
 def _(event: ev.PolicyChanged, state: NodeState) -> NodeState:
-    return replace(state, policy=event.policy)
+    """A cell that is to leave has the time of the last rungs by the new rules, too: an interrupt is not taken back."""
+    told = [w for w in state.workloads.values() if w.told_since is not None and w.executing]
+    told_since = [event.at if w.interrupt is None else w.interrupt.issued_at for w in told]
+    return replace(
+        state.having(*(replace(w, told_since=since) for w, since in zip(told, told_since, strict=True))),
+        policy=event.policy,
+    )
 
 
 @_record.register
