@@ -275,6 +275,27 @@ def test_every_queue_has_its_quota_as_far_as_it_asks_and_nothing_is_idle_while_s
     assert sum(runs.values()) == min(4, able)
 
 
+@cheap(60)
+@given(
+    quotas, st.lists(st.tuples(st.sampled_from(names), st.sampled_from([1, 1, 2, 3, 4]), st.booleans()), max_size=10)
+)
+def test_no_queue_is_denied_its_quota_for_one_that_has_waited_long_for_more_than_its_share(quota, wanted) -> None:
+    """`wanted` has whose each request is, for how many Gpus, and whether it has starved when the next one comes."""
+    assume(sum(quota) <= 4)
+    node = shares_out(quota, (1.0, 1.0, 1.0), ())
+    for queue, gpus, starves in wanted:
+        fields = {"gpu_count": gpus, "requeue": True, "queue": queue}
+        node.submit(kind=Kind.COMMAND, request_bytes=TOTAL, limit_bytes=TOTAL, **fields)
+        node.settle()
+        node.advance(2 * node.state.policy.starvation_s if starves else 0)
+    node.advance(60)
+    runs, asked = Counter[str](), Counter(queue for queue, gpus, _ in wanted if gpus == 1)
+    for workload in node.state.workloads.values():
+        runs[workload.spec.queue or ""] += len(workload.current)
+    for name, guaranteed in zip(names, quota, strict=True):
+        assert runs[name] >= min(guaranteed, asked[name]), (name, runs)
+
+
 @cheap(40)
 @given(quotas, whole_gpus)
 def test_who_is_not_preemptible_is_within_its_quota_and_never_displaced(quota, wanted) -> None:

@@ -64,6 +64,23 @@ def test_a_cell_that_was_to_be_interrupted_while_the_daemon_was_away_is_interrup
     assert stage.phase("bob") == "running"
 
 
+def test_who_has_to_leave_while_no_orders_are_given_yet_has_its_time_from_then() -> None:
+    stage = Stage(1, reclaim_deadline_s=5.0, stop_grace_s=2.0, interrupt_grace_s=10.0, reconnect_grace_s=3.0)
+    stage.node.deaf = True
+    stage.notebook("alice", 0.5)
+    stage.notebook("carol", 0.05)
+    stage.holds("alice", 0.9)
+    stage.cell_starts("alice")
+    stage.node.go_down()
+    stage.node.come_back()
+    stage.node.report(stage.workload("alice").id)
+    stage.notebook("bob", 0.4)
+    stage.node.advance(5.4)
+    assert stage.orders("alice") == ["start", "trim", "interrupt"]
+    stage.node.advance(0.2)
+    assert stage.orders("alice")[:4] == ["start", "trim", "interrupt", "stop"]
+
+
 def test_after_a_journal_that_lost_its_end_orders_go_on_after_the_last_one_that_anybody_has_got() -> None:
     stage = Stage(1)
     stage.notebook("alice")

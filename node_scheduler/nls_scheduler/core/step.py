@@ -51,7 +51,7 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
         if len(newcomers) == 1 and (with_one_more := joined(state, newcomers[0])) is not None:
             return replace(state, plan=with_one_more, settled=True), ()
     plan = make_plan(state)
-    planned = [_planned(workload, plan.entries[key], state.at) for key, workload in state.workloads.items()]
+    planned = [_planned(state, workload, plan.entries[key]) for key, workload in state.workloads.items()]
     changed = [workload for workload in planned if workload is not state.workloads[workload.id]]
     state = replace(state.having(*changed), plan=plan.entries, remembered=plan.remembered, weighed=plan.weighed)
     state = answer_wanted(state)
@@ -142,14 +142,14 @@ def _without_its_cell(before: NodeState, old: Workload, workload: Workload) -> W
     return replace(workload, **cells, saved_bytes=old.saved_bytes)
 
 
-def _planned(workload: Workload, entry: PlanEntry, at: float) -> Workload:
+def _planned(state: NodeState, workload: Workload, entry: PlanEntry) -> Workload:
     """With what lasts of the plan: the home, since when deadlines count, and where it is being sent."""
     stays = entry.deadline_at is None and entry.cause is None and entry.bound is None and workload.move is None
     known = entry.home == workload.home and (workload.home_since is not None) is bool(entry.home)
     if stays and known and workload.told_since is None:
         return workload  # as most do
-    home_since = _since(workload.home_since, at) if entry.home else None
-    told_since = _since(workload.told_since, at) if entry.deadline_at is not None else None
+    home_since = _since(workload.home_since, state.at) if entry.home else None
+    told_since = _since(workload.told_since, state.orders_from) if entry.deadline_at is not None else None
     move = _move(workload, entry) if workload.present or entry.bound is not None else None
     lasts = (entry.home, home_since, told_since, move)
     if lasts == (workload.home, workload.home_since, workload.told_since, workload.move):

@@ -62,10 +62,11 @@ def a_running_cell_is_stopped_at_its_deadline_only(step: Step) -> Iterator[str]:
 
 
 def a_cell_is_interrupted_before_it_is_stopped(step: Step) -> Iterator[str]:
-    """A running cell that is stopped for a guarantee was interrupted before, and not in the same step."""
+    """A cell that has begun before and is stopped for a guarantee was interrupted, and not in the same step."""
     for workload, _ in _stopped(step):
         for_another_reason = workload.release_reason is not None or _is_above_limit(workload)
-        if workload.cell_since is None or for_another_reason:
+        ran = workload.cell_since is not None and workload.cell_since < step.state.at
+        if not ran or for_another_reason:
             continue
         interrupt = step.before.workloads[workload.id].interrupt
         if interrupt is None or interrupt.issued_at >= step.state.at:

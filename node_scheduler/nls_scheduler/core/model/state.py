@@ -104,6 +104,11 @@ class NodeState:
         return self.settling or (bool(self.unreported) and self.at < self.quiet_until)
 
     @property
+    def orders_from(self) -> float:
+        """From when on orders are given: now, or when it is quiet no longer at the latest."""
+        return self.quiet_until if self.quiet else self.at
+
+    @property
     def settling(self) -> bool:
         """Whether who runs may still be brought back: nobody new gets a home before."""
         return self.forgetful and self.at < self.quiet_until

@@ -93,7 +93,7 @@ def _all_there_is_to_say(
     key, target, current = workload.id, draft.rooms.target.get(workload.id, ()), workload.current
     leaves = bool(current) and target != current
     since = draft.claimed_since(workload) if leaves else None
-    told_since = draft.state.at if workload.told_since is None else workload.told_since
+    told_since = draft.state.orders_from if workload.told_since is None else workload.told_since
     cause = _cause(draft, workload, target)
     said = (
         draft.homes.homes.get(key, ()),

@@ -41,7 +41,8 @@ class Admission(Paper):
         exchanged: how often others had to change or lose a home for somebody.
         units: all that are in line, where no queues take turns.
 
-    Room that is kept for one that has waited long is not usable for those behind it in the line.
+    Room that is kept for one that has waited long is not usable for those behind it in the line: but for those within their
+    queue's fair share, where it is kept only for such as are beyond theirs.
     """
 
     def __init__(self, state: NodeState) -> None:
@@ -53,6 +54,7 @@ class Admission(Paper):
         self._unpackable: dict[tuple[object, ...], int] = {}
         self._in_vain: dict[tuple[object, frozenset[GpuUuid], bool], WorkloadId] = {}
         self._reserved: dict[GpuUuid, Workload] = {}
+        self._owed: set[GpuUuid] = set()
         self._unreserved = self._all_usable
         self._usable_for: dict[WorkloadId, frozenset[GpuUuid]] = {}
         self._found = _AsHomesStand()
@@ -139,6 +141,9 @@ class Admission(Paper):
         """As `admit_together`: what is kept for those before `unit` is not usable for it, now and later."""
         for workload in unit:
             self.usable = self._usable_for.setdefault(workload.id, self._unreserved)
+        not_owed = self._reserved.keys() - self._owed
+        if self.ledger is not None and not_owed and self.ledger.is_within_share(unit):
+            self.usable |= not_owed
         admitted = self.admit_together(unit)
         self.usable = self._all_usable
         return admitted
@@ -160,6 +165,8 @@ class Admission(Paper):
         if empty.admit_together(unit):
             self._reserved = {**dict.fromkeys(could, unit[0]), **self._reserved}
             self._unreserved = self._all_usable.difference(self._reserved)
+            if self.ledger is None or self.ledger.is_within_share(unit):
+                self._owed |= could
         empty.roll_back(checkpoint)
 
     @computed_once

@@ -72,8 +72,8 @@ class _Attempt:
         newcomer, homes = self._newcomer, self._admission.result.homes
         key = key_of(newcomer.spec)
         gang = () if key is None else self._admission.state.gangs[key].members
-        others = (w for w in gang if w.id != newcomer.id and w.id not in homes and self._pool in w.spec.pools)
-        return sum(self._ledger.demand(w.spec, self._pool, w.fewest_gpus) for w in (newcomer, *others))
+        others = (w for w in gang if w.id != newcomer.id and w.id not in homes)
+        return self._ledger.amount((newcomer, *others), self._pool)
 
     def _unit(self, workload: Workload) -> Unit:
         """`workload`, or all of its gang that have homes: who of a gang has no place leaves none to the others."""

@@ -204,6 +204,18 @@ class Ledger:
                 return queue
         return None
 
+    def is_within_share(self, unit: Sequence[Workload]) -> bool:
+        """Whether with all of `unit` in one of its pools their queue, and all above it, have no more than their share."""
+        chain = [queue.name for queue in self.tree.chain(self.leaf(unit[0]))]
+        return any(
+            all(self.used(q, pool) + self.amount(unit, pool) <= self.fair(q, pool) + TOLERANCE for q in chain)
+            for pool in unit[0].spec.pools
+        )
+
+    def amount(self, workloads: Iterable[Workload], pool: str) -> float:
+        """What all of `workloads` that may be in `pool` take of it."""
+        return sum(self.demand(w.spec, pool, w.fewest_gpus) for w in workloads if pool in w.spec.pools)
+
     def reclaimable(self, newcomer: Workload, pool: str, amount: float) -> set[str]:
         """The other leaf queues from which that of `newcomer` may take `amount` back, as things are."""
         own = self.leaf(newcomer)
