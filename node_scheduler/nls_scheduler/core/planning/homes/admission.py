@@ -41,8 +41,8 @@ class Admission(Paper):
         exchanged: how often others had to change or lose a home for somebody.
         units: all that are in line, where no queues take turns.
 
-    Room that is kept for one that has waited long is not usable for those behind it in the line: but for those within their
-    queue's fair share, where it is kept only for such as are beyond theirs.
+    Room that is kept for one that has waited long is not usable for those behind it in the line; what is kept only for
+    such as are beyond their queue's fair share is, for those within theirs.
     """
 
     def __init__(self, state: NodeState) -> None:

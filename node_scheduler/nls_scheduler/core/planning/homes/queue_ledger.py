@@ -205,7 +205,7 @@ class Ledger:
         return None
 
     def is_within_share(self, unit: Sequence[Workload]) -> bool:
-        """Whether with all of `unit` in one of its pools their queue, and all above it, have no more than their share."""
+        """Whether with all of `unit` in one of its pools their queue and all above it have no more than their share."""
         chain = [queue.name for queue in self.tree.chain(self.leaf(unit[0]))]
         return any(
             all(self.used(q, pool) + self.amount(unit, pool) <= self.fair(q, pool) + TOLERANCE for q in chain)
