@@ -2,13 +2,13 @@
 
 Beside the Jupyter protocol it answers requests of ours. On the shell channel, so that they run in the main thread and
 in order with cells: `nls_save_request`, `nls_save_aside_request`, `nls_restore_request`, `nls_try_again_request`,
-`nls_forget_request`, `nls_give_request`, `nls_take_request`, and the messages of widgets as `nls_comm_*`; for a process
-that stands by `nls_prepare_request` and `nls_adopt_request`. On the control channel, so that they work in mid-cell:
-`nls_allowance_request`, `nls_trim_request`, `nls_reclaim_request`, `nls_freezable_request` and
-`nls_memory_answer_request`, which answers what it asks by `nls_memory_request` on iopub. A save point in mid-cell goes
-straight to the kernel's end of the state socket, and so does what a copy of the process saves; `nls_saved_aside` tells
-on iopub how the copy ended, and `nls_notice` what the user has to know. Replies hold `status: ok`, or `status: error`
-with `ename, evalue, traceback`; a failure never ends the process.
+`nls_forget_request`, `nls_give_request`, `nls_take_request`, `nls_flush_request`, and the messages of widgets as
+`nls_comm_*`; for a process that stands by `nls_prepare_request` and `nls_adopt_request`. On the control channel, so
+that they work in mid-cell: `nls_allowance_request`, `nls_trim_request`, `nls_reclaim_request`,
+`nls_freezable_request`, and `nls_memory_answer_request`, which answers what it asks by `nls_memory_request` on iopub. A
+save point in mid-cell goes straight to the kernel's end of the state socket, and so does what a copy of the process
+saves; `nls_saved_aside` tells on iopub how the copy ended, and `nls_notice` what the user has to know. Replies hold
+`status: ok`, or `status: error` with `ename, evalue, traceback`; a failure never ends the process.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from nls_jupyter.between.begun import BegunCell
 from nls_jupyter.between.errors import GpuUsageError
 from nls_jupyter.between.lane import Lane
 from nls_jupyter.between.restoring import RestoredComponent
-from nls_jupyter.gpu_process import warm_imports
+from nls_jupyter.gpu_process import open_files, warm_imports
 from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower, explain_failed_allocations
 from nls_jupyter.gpu_process.freezable import Freezable
 from nls_jupyter.gpu_process.lane_end import LaneEnd, LaneSession
@@ -119,6 +119,7 @@ class GpuProcessKernel(IPythonKernel):
         self.shell_handlers["nls_recipe_request"] = self._answering(self._state.recipe)
         self.shell_handlers["nls_give_request"] = self._answering(importing(self._state.give))
         self.shell_handlers["nls_take_request"] = self._answering(self._state.take)
+        self.shell_handlers["nls_flush_request"] = undisturbed(self._answering(_flush))
         self.control_handlers["nls_allowance_request"] = self._answering(self._follow_allowance)
         self.control_handlers["nls_trim_request"] = self._answering(self._trim)
         self.control_handlers["nls_memory_answer_request"] = self._answering(self._take_answer)
@@ -354,6 +355,12 @@ class GpuProcessKernel(IPythonKernel):
         """From any thread: iopub is the one channel that takes messages in mid-cell from all of them."""
         session: Any = self.session
         session.send(self.iopub_socket, msg_type, content)
+
+
+def _flush(content: dict[str, Any]) -> dict[str, Any]:
+    del content
+    open_files.flush()
+    return {}
 
 
 def _stop_for_ctrl_c() -> None:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _ASK_AGAIN_AFTER_S = 0.5
+# A Jupyter Server gives a kernel five seconds to end, with all that belongs to it.
+_FLUSHED_WITHIN_S = 1.0
+_LEFT_WITHIN_S = 2.0
 
 
 class Luggage(Protocol):
@@ -435,6 +438,23 @@ class GpuProcess:
     def interrupt(self) -> None:
         """SIGINT, as Jupyter interrupts a kernel. Harmless when no cell runs."""
         self._process.interrupt()
+
+    async def flush_files(self) -> None:
+        """Have what cells have written reach their files, unless a cell runs; takes a moment at most, never fails."""
+        with suppress(GpuProcessDied, TimeoutError):
+            if not self._wire.runs_cells:
+                await self.request("nls_flush_request", {}, timeout_s=_FLUSHED_WITHIN_S)
+
+    async def leave(self) -> None:
+        """Have it end as Python does when its program is over, unless a cell runs; `kill` ends what does not in time.
+
+        So functions given to `atexit` run, finalizers do, and files are closed.
+        """
+        with suppress(GpuProcessDied, TimeoutError):
+            async with asyncio.timeout(_LEFT_WITHIN_S):
+                if not self._wire.runs_cells:
+                    await self.request("shutdown_request", {"restart": False}, channel="control", timeout_s=None)
+                    await asyncio.shield(self.exited)
 
     def kill(self) -> None:
         """End it and all its descendants now. Idempotent; `exited` tells when it is done."""

@@ -417,7 +417,7 @@ class Keeper:
             self.usable = self.process is process and self.ordered_end is None
             self.still_usable()
             raise
-        await self.end("suspended")
+        await self.end("suspended", GpuProcess.flush_files)
         return saved
 
     def give_up_suspend(self) -> None:
@@ -429,8 +429,13 @@ class Keeper:
             process, number = self._suspending
             process.stop_saves(number)
 
-    async def end(self, reason: str) -> GpuProcess | None:
-        """End the process, with all that it started, and wait until they are gone. Returns it, if there was one."""
+    async def end(
+        self, reason: str, farewell: Callable[[GpuProcess], Awaitable[None]] | None = None
+    ) -> GpuProcess | None:
+        """End the process, with all that it started, and wait until they are gone. Returns it, if there was one.
+
+        `farewell` is what it may still do before.
+        """
         self.usable = False
         async with self._launching:
             process = self.process
@@ -438,6 +443,8 @@ class Keeper:
                 return None
             self.ordered_end = self.ordered_end or reason
             await self.freezer.unlock(process)
+            if farewell is not None:
+                await farewell(process)
             process.kill()
         await asyncio.shield(process.exited)
         if self.process is process:

@@ -101,6 +101,11 @@ class Lasting:
 
     # The end
 
+    @property
+    def keeps(self) -> bool:
+        """Whether what the notebook has goes to a later kernel."""
+        return self._files is not None
+
     async def keep(self, grace_s: float) -> Ended:
         """Keep what the notebook has, or name it in the log; once more is nothing where nothing has changed.
 

@@ -29,6 +29,9 @@ class Expected:
 
     That is the one that the reply names, else iopub's idle. What has no reply, a widget's message, is answered by
     iopub's idle alone.
+
+    Attributes:
+        runs_code: whether it is a cell, or what a widget calls.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Expected:
     ) -> None:
         self.answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self.on_stdin = on_stdin
+        self.runs_code = with_idle
         self._reply: Message | None = None if with_reply else {}
         self._idle = not with_idle
         self._last_output: int | None = None

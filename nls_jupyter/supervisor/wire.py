@@ -87,6 +87,11 @@ class Wire:
             self._tasks.spawn(self._read(name, understand.get(name, self._on_reply)))
             self._tasks.spawn(self._note_the_end(name))
 
+    @property
+    def runs_cells(self) -> bool:
+        """Whether a cell has been sent, or a widget's message, that is not over yet."""
+        return any(expected.runs_code for expected in self._expected.values())
+
     def close_for_sending(self, status: ExitStatus) -> None:
         """The process is dead: every further request raises GpuProcessDied; its last words may still come."""
         self._died = status

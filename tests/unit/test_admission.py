@@ -226,6 +226,14 @@ def test_without_a_gpu_the_refusal_says_why_and_names_the_simulation() -> None:
     assert "nls up --simulate 2x16GiB" in problem.detail
 
 
+def test_where_every_gpu_is_out_of_service_the_refusal_says_how_one_returns() -> None:
+    gpus = [Gpu(GpuUuid(name), number, name, 1, healthy=False) for number, name in enumerate("ab")]
+    problem = no_gpu(None, gpus)
+    assert "out of service: 0, 1" in problem.detail
+    assert problem.detail.endswith("nls gpu return 0")
+
+
+
 def test_who_runs_keeps_the_number_of_gpus_and_who_waits_may_change_it() -> None:
     spec = submit(kind="command", gpus=1, request="4GiB")
     waiting = Workload(WorkloadId("w1"), spec, 0.0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.events import GpusDiscovered, MemorySampled
 from nls_scheduler.core.model.ids import GpuUuid
-from nls_scheduler.core.model.reasons import said
+from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.step import step
 from nls_scheduler.daemon import poller as poller_module
@@ -162,6 +162,18 @@ def test_a_vanished_gpu_goes_and_is_healthy_when_it_comes_back() -> None:
         assert node.health == {A: None, B: None}
 
     play(story)
+
+
+def test_a_gpu_that_had_vanished_when_a_daemon_ended_is_healthy_when_the_next_one_finds_it() -> None:
+    async def nothing(node: Node) -> None:
+        pass
+
+    before = play(nothing).state
+    lost = replace(before.gpus[A], healthy=False, unhealthy_reason=Why(Reason.VANISHED))
+    broken = replace(before.gpus[B], healthy=False, unhealthy_reason=Why(Reason.UNHEALTHY))
+    node = play(nothing, replace(before, gpus={A: lost, B: broken}))
+    assert node.state.gpus[A].healthy
+    assert not node.state.gpus[B].healthy
 
 
 def test_a_new_gpu_is_found_when_somebody_asks_for_a_search() -> None:

@@ -142,7 +142,7 @@ class Daemon(Loop):
         """Take a new workload in; it is `peer`'s to look after. Raises Problem."""
         gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
         if not gpus:
-            raise submission.no_gpu(self._poller.message)
+            raise submission.no_gpu(self._poller.message, self.state.gpus.values())
         names = {workload.spec.name for workload in self.state.workloads.values()}
         body, home = self._allotted(body, peer)
         spec = submission.submission(body, peer.uid, gpus, self._defaults, names, self.state.policy, peer.who)
@@ -246,7 +246,7 @@ class Daemon(Loop):
     def _respecify(self, workload: Workload, body: Mapping[str, Any], peer: Peer) -> None:
         gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
         if not gpus:
-            raise submission.no_gpu(self._poller.message)
+            raise submission.no_gpu(self._poller.message, self.state.gpus.values())
         body, home = self._allotted(body, peer, workload.spec)
         spec = submission.respecification(body, workload.spec, gpus, self.state.policy, peer.who)
         submission.check_count(workload, spec)

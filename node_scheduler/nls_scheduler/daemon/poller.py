@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from nls_scheduler.core.model.events import GpusDiscovered, MemorySampled
 from nls_scheduler.core.model.gpu import Gpu
-from nls_scheduler.core.model.reasons import said
+from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.daemon.attribution import Attribution, Known
 from nls_scheduler.daemon.limits import MemoryLimits
 from nls_scheduler.units.clock import awake_s
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nls_scheduler.daemon.ports import Driver, GpuInfo, GpuSample
 
 T = TypeVar("T")
+_VANISHED: Final = Why(Reason.VANISHED)
 PATIENCE_S: Final = 10.0
 """A poll that is late by more than this means a driver that hangs."""
 log = logging.getLogger(__name__)
@@ -220,7 +221,7 @@ def _gpu(info: GpuInfo, known: Gpu | None, told: str | None, forgiven: Collectio
     why = None if told is None else said(told)
     if known is None:
         known = Gpu(info.uuid, info.index, info.name, info.memory_total_bytes)
-    elif why is None and not known.healthy and info.uuid not in forgiven:
+    elif why is None and not known.healthy and info.uuid not in forgiven and known.unhealthy_reason != _VANISHED:
         why = known.unhealthy_reason or said("it was out of service before")
     return replace(
         known,

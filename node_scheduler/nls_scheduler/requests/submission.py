@@ -16,7 +16,7 @@ from nls_scheduler.wire.errors import Problem, impossible, malformed
 from nls_scheduler.wire.protocol import WORKLOAD_NAME_LIMIT, clean_text
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.policy import Policy
@@ -153,10 +153,16 @@ def keep_s(body: Mapping[str, Any], spec: WorkloadSpec) -> float:
     return float(value)
 
 
-def no_gpu(why: str | None) -> Problem:
-    """The refusal on a node without any usable Gpu; `why` is the driver's sentence."""
-    because = why or "No Gpu of this node can be used at the moment."
-    advice = "To try it out without one, start a daemon with simulated GPUs: nls up --simulate 2x16GiB"
+def no_gpu(why: str | None, known: Iterable[Gpu] = ()) -> Problem:
+    """The refusal on a node without any usable Gpu: `why` by the driver, `known` are those out of service."""
+    indexes = sorted(gpu.index for gpu in known)
+    if why is None and indexes:
+        which = ", ".join(map(str, indexes))
+        because = f"Every GPU of this node is out of service: {which} (nls status says why)."
+        advice = f"An administrator puts one that is well again back: nls gpu return {indexes[0]}"
+    else:
+        because = why or "No Gpu of this node can be used at the moment."
+        advice = "To try it out without one, start a daemon with simulated GPUs: nls up --simulate 2x16GiB"
     return Problem(503, "No GPU on this node", f"{because} {advice}", "node")
 
 
