@@ -417,7 +417,7 @@ class Keeper:
             self.usable = self.process is process and self.ordered_end is None
             self.still_usable()
             raise
-        await self.end("suspended", GpuProcess.flush_files)
+        await self.end("suspended", lambda there: there.flush_files())
         return saved
 
     def give_up_suspend(self) -> None:

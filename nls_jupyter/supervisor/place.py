@@ -9,7 +9,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.errors import GpuError, GpuUnavailable
-from nls_jupyter.supervisor.channel import GpuProcess
 from nls_jupyter.supervisor.launch import GpuProcessDied
 from nls_jupyter.supervisor.orders import CANNOT_SAVE, Orders
 from nls_jupyter.supervisor.saving import was_stopped
@@ -266,7 +265,7 @@ class Place:
                 if problem.status != 404:
                     raise
             finally:
-                await self._keeper.end("released by you", GpuProcess.flush_files)
+                await self._keeper.end("released by you", lambda process: process.flush_files())
                 await self._keeper.drop_standby()
                 if process is not None:
                     await orders.tell_exit(process, "released by its user")
@@ -276,7 +275,7 @@ class Place:
 
     async def _restart(self) -> None:
         self._keeper.begin_anew()
-        process = await self._keeper.end("restarted by you", GpuProcess.leave)
+        process = await self._keeper.end("restarted by you", lambda process: process.leave())
         await self._keeper.drop_standby()  # a restart is how one gets rid of modules, too
         self._keeper.begin_anew()
         self._log.add("GPU process restarted by you; it begins without variables.")

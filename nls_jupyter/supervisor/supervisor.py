@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.between.errors import GpuError, GpuEvicted, GpuProcessDied, GpuUnavailable, GpuUsageError
 from nls_jupyter.supervisor import notices
 from nls_jupyter.supervisor.changes import Changes
-from nls_jupyter.supervisor.channel import GpuProcess
 from nls_jupyter.supervisor.keeper import EndedInCell, Keeper
 from nls_jupyter.supervisor.kept_code import KeptCode
 from nls_jupyter.supervisor.lasting import Lasting
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.on_volume import KeptFiles
     from nls_jupyter.supervisor.ahead import Ahead
     from nls_jupyter.supervisor.calls import Call, Cell
+    from nls_jupyter.supervisor.channel import GpuProcess
     from nls_jupyter.supervisor.kept_state import SavedState
     from nls_jupyter.supervisor.launch import ExitStatus
     from nls_jupyter.supervisor.pending import Message
@@ -247,8 +247,9 @@ class Supervisor:
         """The kernel ends: so does the GPU process."""
         await self.place.close()
         await self.keeper.drop_standby()
-        goes_on = self.lasting.keeps  # in a later kernel
-        await self.keeper.end("the kernel ends", GpuProcess.flush_files if goes_on else GpuProcess.leave)
+        await self.keeper.end(
+            "the kernel ends", lambda process: process.flush_files() if self.lasting.keeps else process.leave()
+        )
         await self.keeper.freezer.close()
         self.keeper.drop_saved()
         self.why_not_saved = None

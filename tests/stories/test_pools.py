@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement, Pool
 from nls_scheduler.core.model.reasons import Reason, Why
@@ -31,6 +34,42 @@ def test_the_first_pool_with_room_is_the_home() -> None:
     for number in range(3):
         stage.command(f"whole-{number}", 1.0, pools=("fast", "slow"))
     assert [stage.gpu(f"whole-{number}") for number in range(3)] == [0, 1, 2]
+
+
+def asks_for(stage: Stage, name: str, *pools: str) -> None:
+    """`%gpu request --pool`."""
+    workload = stage.workload(name)
+    stage.node.tell(ev.WorkloadRespecified(stage.node.now, workload.id, replace(workload.spec, pools=pools)))
+    stage.node.settle()
+
+
+@pytest.mark.parametrize("limit", [0.5, 1.0])
+def test_who_asks_for_another_pool_goes_there_once_its_cell_has_ended_and_there_is_room(limit: float) -> None:
+    stage = Stage(2, pools=(Pool("fast", ("0",)),), stop_grace_s=1.0)
+    stage.notebook("alice", 0.5, limit)
+    stage.command("holds", 1.0, pools=("fast",))
+    asks_for(stage, "alice", "fast")
+    assert (stage.gpu("alice"), stage.plan("alice").home) == (1, (stage.uuid(1),)), "there is no room yet"
+    stage.cell_starts("alice")
+    stage.ends_well("holds")
+    assert (stage.gpu("alice"), stage.plan("alice").home) == (1, (stage.uuid(0),))
+    stage.cell_ends("alice")
+    stage.after(1)
+    assert stage.gpu("alice") == 0
+
+
+def test_who_is_off_its_gpu_comes_back_in_the_pools_that_it_asks_for_and_in_none_that_is_off() -> None:
+    stage = Stage(2, pools=(Pool("fast", ("0",)),))
+    stage.notebook("alice", 0.5, pools=("fast",))
+    stage.node.tell(ev.SuspendRequested(stage.node.now, stage.workload("alice").id, "by its user"))
+    stage.node.settle()
+    off = replace(stage.node.state.policy, pools=(Pool("fast", ("0",), enabled=False),))
+    stage.node.tell(ev.PolicyChanged(stage.node.now, off))
+    stage.cell_starts("alice")
+    assert stage.phase("alice") in ("queued", "suspended")
+    assert stage.plan("alice").home == ()
+    asks_for(stage, "alice", "fast", "default")
+    assert stage.gpu("alice") == 1
 
 
 def test_who_names_no_pool_gets_the_rest() -> None:

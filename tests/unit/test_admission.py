@@ -233,7 +233,6 @@ def test_where_every_gpu_is_out_of_service_the_refusal_says_how_one_returns() ->
     assert problem.detail.endswith("nls gpu return 0")
 
 
-
 def test_who_runs_keeps_the_number_of_gpus_and_who_waits_may_change_it() -> None:
     spec = submit(kind="command", gpus=1, request="4GiB")
     waiting = Workload(WorkloadId("w1"), spec, 0.0)

@@ -120,6 +120,9 @@ class FakeProcess:
         if number >= self.numbered and not self.saving.done():
             self.saving.set_exception(STOPPED)
 
+    async def flush_files(self) -> None:
+        """Nothing is written."""
+
     def kill(self) -> None:
         if not self.exited.done():
             self.dies()

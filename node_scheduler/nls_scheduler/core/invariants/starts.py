@@ -52,11 +52,11 @@ def a_start_is_at_home_or_borrows(step: Step) -> Iterator[str]:
 
 
 def a_start_is_in_a_pool_of_its_own(step: Step) -> Iterator[str]:
-    """Who starts away from home starts in a pool that it names and that takes new ones."""
+    """Who starts does so in a pool that it names and that takes new ones, unless a cluster chose its home."""
     for command, gpu in _starts(step):
         workload, pool = step.state.workloads[command.workload], pool_of(step.state, gpu)
         name, is_open = ("default", True) if pool is None else (pool.name, pool.enabled)
-        if gpu.uuid not in workload.home and not (is_open and name in workload.spec.pools):
+        if workload.given_home is None and not (is_open and name in workload.spec.pools):
             yield f"{workload.id} starts on {name_of(gpu)}, whose pool is not for it"
 
 

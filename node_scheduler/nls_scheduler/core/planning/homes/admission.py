@@ -94,6 +94,7 @@ class Admission(Paper):
             self.give(workload, home or workload.home)
             kept.append(workload)
         for workload in kept:
+            self._follow_pools(workload)
             self._follow_wish(workload)
         elastic.keep_where_it_fits(self, kept)
         return homeless
@@ -101,11 +102,33 @@ class Admission(Paper):
     def _still_fits(self, workload: Workload) -> tuple[GpuUuid, ...] | None:
         """Its home, or what is left of an elastic one's; `None`: it has none."""
         spec, home = workload.spec, workload.home
+        if not workload.present and workload.stands_on is None and not self._is_in_its_pools(workload, home):
+            return None  # nothing of it is there: it comes back where it asks to be, and where anybody may
         if not spec.resizable:
             asked = len(home) in spec.gpu_counts or workload.present
             return home if asked and self.has_room_at(workload, home) else None
         left = tuple([uuid for uuid in home if self.has_home_room(workload, uuid)])
         return left[: spec.gpu_counts[0]] if len(left) >= spec.gpu_count else None
+
+    def _is_in_its_pools(self, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
+        pools, gpus = workload.spec.pools, self.state.gpus
+        return all(uuid not in gpus or any(self.is_open(pool, uuid) for pool in pools) for uuid in home)
+
+    def _follow_pools(self, workload: Workload) -> None:
+        """Who asks for other pools than it is in goes to one of them, once there is room beside all others' homes."""
+        if self._is_in_its_pools(workload, self.result.homes[workload.id]):
+            return
+        self.looked_at.places = True  # it is another matter once nothing of it is there
+        if workload.phase is Phase.STARTING or not workload.spec.movable or workload.stands_at_home:
+            return
+        checkpoint, ledger = self.checkpoint(), self.ledger
+        self.take(workload)
+        pools = [p for p in workload.spec.pools if ledger is None or ledger.obstacle(workload, p) is None]
+        elsewhere = self.best_fit(workload, pools=pools)
+        if elsewhere is None:
+            self.roll_back(checkpoint)
+        else:
+            self.give(workload, elsewhere)
 
     def _follow_wish(self, workload: Workload) -> None:
         """Its home goes where its user wishes it to be, if it may be there beside all others'."""

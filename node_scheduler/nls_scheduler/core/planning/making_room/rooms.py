@@ -111,13 +111,14 @@ class Rooms:
         return is_full and uuid not in self._homes.get(workload.id, ())
 
     def may_stay(self, workload: Workload) -> bool:
-        """Whether `workload` may be where it is: at home, or where everybody is looked after by us.
+        """Whether `workload` may be where it is: at home, or in its pools where everybody is looked after by us.
 
         A Gpu whose memory is not known just now, or on which a process is stuck, gets nothing new and loses nobody.
         """
-        home, there = self._homes.get(workload.id, ()), self._in_service
+        home, there, spec = self._homes.get(workload.id, ()), self._in_service, workload.spec
         for uuid in workload.current:
-            if uuid not in there or not (uuid in home or (workload.spec.may_borrow and there[uuid])):
+            lent = uuid in there and there[uuid] and spec.may_borrow and self.pools[uuid].name in spec.pools
+            if uuid not in there or not (uuid in home or lent):
                 return False
         return True
 
