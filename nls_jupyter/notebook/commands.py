@@ -172,7 +172,8 @@ class Commands:
     def _suspend(self, words: list[str]) -> None:
         options.no_more("suspend", words)
         self._left(self._gpu.supervisor.place.suspend(), "a suspend that had begun goes on; %gpu shows that")
-        print("Suspended: the variables are in host memory and come back with the next GPU cell.")  # noqa: T201
+        saved = self._gpu.supervisor.keeper.saved
+        print(variables.told_of_suspend(None if saved is None else saved.manifest))  # noqa: T201 - what was asked for
 
     def _resume(self, words: list[str]) -> GpuStatus:
         options.no_more("resume", words)

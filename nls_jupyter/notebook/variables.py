@@ -21,11 +21,22 @@ _HOW = "write %gpu recompute NAME: expression, or NAME: alone to save it again"
 
 def told_of_save(manifest: Manifest) -> str:
     """What `%gpu save` answers."""
+    size = format_bytes(manifest.memory_bytes)
+    return f"Saved {count(len(manifest.variables), 'variable')}, {size}{_otherwise(manifest)}."
+
+
+def told_of_suspend(manifest: Manifest | None) -> str:
+    """What `%gpu suspend` answers; `manifest` is of what was saved for it, if anything was."""
+    if manifest is None or not manifest.missing + manifest.changed:
+        return "Suspended: the variables are in host memory and come back with the next GPU cell."
+    of_all = count(len(manifest.variables), "variable")
+    return f"Suspended: {of_all} in host memory, to come back with the next GPU cell{_otherwise(manifest)}."
+
+
+def _otherwise(manifest: Manifest) -> str:
+    """What does not come back as it is, in clauses."""
     missing = "".join(f"; not saved: {lost.name} ({lost.reason})" for lost in manifest.missing)
-    changed = "".join(f"; {name.name} comes back changed: {name.change}" for name in manifest.changed)
-    return (
-        f"Saved {count(len(manifest.variables), 'variable')}, {format_bytes(manifest.memory_bytes)}{missing}{changed}."
-    )
+    return missing + "".join(f"; {name.name} comes back changed: {name.change}" for name in manifest.changed)
 
 
 def told_of_trim(freed_bytes: int | None) -> str:
