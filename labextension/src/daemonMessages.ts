@@ -43,6 +43,7 @@ export const daemonMessages = (trans: ITranslate): string[] => [
   trans.__('%1 would lose its guarantee'),
   trans.__('%1, %2'),
   trans.__('%1; %2'),
+  trans.__('%1; %2 more reasons'),
   trans.__('%1; ended by the daemon, as its supervisor does not answer'),
   trans.__('%1; gang %2 cannot start again whole, %3 of its members ended well already'),
   trans.__('%1; gang %2 starts again when all of it has stopped'),

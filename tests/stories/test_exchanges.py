@@ -92,3 +92,18 @@ def test_a_wish_takes_nobody_elses_home() -> None:
     stage.user_migrates("alice", 1)
     assert (stage.gpu("alice"), stage.gpu("bob")) == (0, 1)
     assert stage.orders("bob") == ["start"]
+
+
+def test_who_was_to_leave_for_another_stays_once_both_have_room() -> None:
+    stage = Stage(2, pools=(Pool("one", ("0",)),))
+    stage.command("work", 0.25, pools=("one",))
+    stage.notebook("alice", 0.5, 0.5, pools=("one", "default"))
+    stage.cell_starts("alice")
+    stage.notebook("bob", 0.5, 0.5, pools=("one",))
+    assert (stage.home("alice"), stage.reason("alice")) == ([1], stage.why(Reason.NEEDED, "bob", gpus=[0]))
+    stage.ends_well("work")
+    assert (stage.home("alice"), stage.gpu("bob")) == ([0], 0)
+    assert stage.reason("alice").kind is Reason.AT_HOME
+    stage.cell_ends("alice")
+    stage.after(60)
+    assert (stage.gpu("alice"), stage.orders("alice")) == (0, ["start"])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from test_turns import rivals
 
+from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import SuspendProcess
+from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason, Why
 from stage import Stage
@@ -120,13 +124,13 @@ def test_a_kept_notebook_whose_home_another_queue_has_now_stays_while_its_memory
 
 
 def test_who_is_to_go_home_when_it_is_kept_no_longer_is_waited_for_with_a_timer() -> None:
-    """Its home is another one since its Gpu was out of service for a moment."""
-    stage = Stage(2)
+    """Its home is another one since it has asked for another pool."""
+    stage = Stage(2, pools=(Pool("fast", ("1",)),))
     stage.node.deaf = True
     stage.notebook("gus", 0.5, 0.5)
     stage.cell_starts("gus")
-    stage.health(0, healthy=False)
-    stage.health(0, healthy=True)
+    gus = stage.workload("gus")
+    stage.node.tell(ev.WorkloadRespecified(stage.node.now, gus.id, replace(gus.spec, pools=("fast",))))
     stage.user_keeps("gus", 100)
     stage.cell_ends("gus")
     assert (stage.gpu("gus"), stage.home("gus")) == (0, [1])

@@ -487,3 +487,15 @@ def test_an_elastic_command_gives_a_gpu_from_which_others_can_be_moved(stays: in
     stage.after(3600)
     assert stage.runs("whole", "stays", "alice", "elastic")
     assert (stage.gpu("whole"), stage.gpus("elastic")) == (1 - stays, [stays])
+
+
+def test_who_waits_for_several_is_told_of_a_holder_with_the_gpus_that_this_one_holds() -> None:
+    stage = Stage(3)
+    for name in ("alice", "bob", "carol"):
+        stage.notebook(name, 0.25)
+        stage.after(40)
+        stage.cell_starts(name)
+    stage.command("train", 1.0, gpu_count=2)
+    why = stage.reason("train")
+    (holder,) = why.who
+    assert (why.kind, why.gpus) == (Reason.HELD, stage.node.state.workloads[holder.id].current)

@@ -55,7 +55,7 @@ MANY_HELD = Why(
     numbers=(1, 0),
     because=tuple(Why(Reason.HELD, gpus=(GpuUuid(f"GPU-{number}"),), who=MANY) for number in range(25)),
 )
-MANY_HELD_READS = "no room for 8 GiB on one GPU: {}; {}; {} and 22 more".format(
+MANY_HELD_READS = "no room for 8 GiB on one GPU: {}; {}; {}; 22 more reasons".format(
     *(f"GPU-{number} is held by n0 and n1 and n2 and n3 and n4 and n5 and n6 and 2 more" for number in range(3))
 )
 

@@ -371,7 +371,11 @@ class _Words:
 
     @property
     def because(self) -> str | Parts:
-        return _joined("; ", self._inner(), REASONS_AT_MOST)
+        inner = self._inner()
+        if len(inner) <= REASONS_AT_MOST:
+            return _joined("; ", inner)
+        told = inner[: REASONS_AT_MOST - 1]
+        return Parts("%1; %2 more reasons", (_joined("; ", told), str(len(inner) - len(told))))
 
     @property
     def listed(self) -> str | Parts:

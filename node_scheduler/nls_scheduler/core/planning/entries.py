@@ -324,7 +324,9 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
         holder = cause if is_there else _holder(draft, workload, lacking)
         if holder is None:
             return Why(Reason.BEING_FREED, gpus=lacking)
-        return _as_before(draft, workload, Reason.HELD, lacking, who=_mentions(draft, holder))
+        is_on = draft.state.workloads[holder].current
+        held = tuple(uuid for uuid in lacking if uuid in is_on) or lacking  # others hold the others
+        return _as_before(draft, workload, Reason.HELD, held, who=_mentions(draft, holder))
     if workload.phase is Phase.QUEUED and workload.spec.gang is not None and not _gang_may_come(draft, workload):
         return Why(Reason.GANG_WITHOUT_ROOM, names=(workload.spec.gang,))
     home = draft.homes.homes[workload.id]

@@ -96,6 +96,7 @@ class Admission(Paper):
         for workload in kept:
             self._follow_pools(workload)
             self._follow_wish(workload)
+            self._stay_after_all(workload)
         elastic.keep_where_it_fits(self, kept)
         return homeless
 
@@ -141,6 +142,15 @@ class Admission(Paper):
             self.give(workload, (wish,))
         else:
             self.roll_back(checkpoint)
+
+    def _stay_after_all(self, workload: Workload) -> None:
+        """Who has to go where its home is now, for others, stays where it is once that has room beside all homes."""
+        home, spec = self.result.homes[workload.id], workload.spec
+        if spec.may_borrow or not spec.movable or workload.phase is not Phase.RUNNING or workload.current == home:
+            return
+        self.looked_at.places = True
+        if workload.wish is None and workload.given_home is None:
+            self.change_home(workload, workload.current)
 
     def give_up_incomplete(self, gangs: Mapping[GangKey, Gang]) -> list[Workload]:
         """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own.
