@@ -443,9 +443,11 @@ class Keeper:
                 return None
             self.ordered_end = self.ordered_end or reason
             await self.freezer.unlock(process)
-            if farewell is not None:
-                await farewell(process)
-            process.kill()
+            try:
+                if farewell is not None:
+                    await farewell(process)
+            finally:
+                process.kill()
         await asyncio.shield(process.exited)
         if self.process is process:
             self.process = None
