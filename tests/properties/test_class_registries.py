@@ -7,13 +7,18 @@ their own; and registries of every kind, in a class, a default, or what a decora
 from __future__ import annotations
 
 import random
+import typing
 import weakref
+from typing import TYPE_CHECKING
 
 import pytest
 from effort import examples
 
 from left_out import thinned
 from saved_state_roundtrip import cells, of_user
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 AT_ONCE = 40
 HEAD = """
@@ -124,6 +129,14 @@ def seen(program: Program, space: dict[str, object]) -> list[object]:
     found = [(name, len(there), [key in there for key in wanted]) for name, there, wanted in places]
     same = [space[name] is registry for name in ("aa", "zz") if name in space]
     return [*found, *same, *[thing.found_in is registry for thing in things if hasattr(thing, "found_in")]]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_remembered_by_typing() -> Iterator[None]:
+    """What `Generic[...]` was asked for stays in its caches, and a later test would find these classes by them."""
+    yield
+    for forget in typing._cleanups:  # type: ignore[attr-defined]  # as the tests of Python itself
+        forget()
 
 
 @pytest.mark.parametrize("first", thinned(range(0, examples(600), AT_ONCE), 10, "classes that lead to their instances"))
