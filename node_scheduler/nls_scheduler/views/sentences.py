@@ -289,7 +289,9 @@ def _filled(text: str, words: _Words) -> Parts:
     return Parts(template, tuple(arguments))
 
 
-def _joined(between: str, items: Sequence[str | Parts], at_most: int = NAMED_AT_MOST) -> str | Parts:
+def _joined(
+    between: str, items: Sequence[str | Parts], at_most: int = NAMED_AT_MOST, with_more: str = "%1 and %2 more"
+) -> str | Parts:
     """Some in one: the next is always put behind all before it, so that two templates do for any number.
 
     A sentence stays one that is read: of many the first are told, and how many more there are.
@@ -298,7 +300,7 @@ def _joined(between: str, items: Sequence[str | Parts], at_most: int = NAMED_AT_
     joined: str | Parts = ""
     for item in told:
         joined = item if joined == "" else Parts(f"%1{between}%2", (joined, item))
-    return joined if told is items else Parts("%1 and %2 more", (joined, str(len(items) - len(told))))
+    return joined if told is items else Parts(with_more, (joined, str(len(items) - len(told))))
 
 
 class _Words:
@@ -371,11 +373,7 @@ class _Words:
 
     @property
     def because(self) -> str | Parts:
-        inner = self._inner()
-        if len(inner) <= REASONS_AT_MOST:
-            return _joined("; ", inner)
-        told = inner[: REASONS_AT_MOST - 1]
-        return Parts("%1; %2 more reasons", (_joined("; ", told), str(len(inner) - len(told))))
+        return _joined("; ", self._inner(), REASONS_AT_MOST, "%1; %2 more reasons")
 
     @property
     def listed(self) -> str | Parts:

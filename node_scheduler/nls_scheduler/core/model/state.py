@@ -108,6 +108,10 @@ class NodeState:
         """From when on orders are given: now, or when it is quiet no longer at the latest."""
         return self.quiet_until if self.quiet else self.at
 
+    def told_since(self, workload: Workload) -> float:
+        """Since when it is told to leave, or from when on it would be."""
+        return self.orders_from if workload.told_since is None else workload.told_since
+
     @property
     def settling(self) -> bool:
         """Whether who runs may still be brought back: nobody new gets a home before."""

@@ -108,6 +108,5 @@ def _of_deadline(state: NodeState, workload: Workload, entry: PlanEntry) -> str 
     """A deadline that nobody was told in time is none."""
     if entry.deadline_at is None:
         return "it runs, and nobody sets it a deadline"
-    told_since = state.orders_from if workload.told_since is None else workload.told_since
-    in_time = entry.deadline_at >= told_since + state.policy.ladder_s
+    in_time = entry.deadline_at >= state.told_since(workload) + state.policy.ladder_s
     return None if in_time else "it runs, and was not told of its deadline in time"

@@ -93,14 +93,13 @@ def _all_there_is_to_say(
     key, target, current = workload.id, draft.rooms.target.get(workload.id, ()), workload.current
     leaves = bool(current) and target != current
     since = draft.claimed_since(workload) if leaves else None
-    told_since = draft.state.orders_from if workload.told_since is None else workload.told_since
     cause = _cause(draft, workload, target)
     said = (
         draft.homes.homes.get(key, ()),
         target,
         _reason(draft, workload, target, moves, cause),
         cause or (_owner_as_cause(draft, workload, target) if leaves else None),
-        None if since is None else draft.state.policy.deadline_at(since, told_since),
+        None if since is None else draft.state.policy.deadline_at(since, draft.state.told_since(workload)),
         key in draft.yields or (leaves and key not in moves),
         draft.allowances.get(key, 0),
         positions.get(key),

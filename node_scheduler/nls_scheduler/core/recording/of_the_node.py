@@ -90,12 +90,12 @@ def _later(workload: Workload, late_s: float, now: float) -> Workload:
 @_record.register
 def _(event: ev.PolicyChanged, state: NodeState) -> NodeState:
     """A cell that is to leave has the time of the last rungs by the new rules, too: an interrupt is not taken back."""
-    told = [w for w in state.workloads.values() if w.told_since is not None and w.executing]
-    told_since = [event.at if w.interrupt is None else w.interrupt.issued_at for w in told]
-    return replace(
-        state.having(*(replace(w, told_since=since) for w, since in zip(told, told_since, strict=True))),
-        policy=event.policy,
+    told_anew = (
+        replace(w, told_since=event.at if w.interrupt is None else w.interrupt.issued_at)
+        for w in state.workloads.values()
+        if w.told_since is not None and w.executing
     )
+    return replace(state.having(*told_anew), policy=event.policy)
 
 
 @_record.register

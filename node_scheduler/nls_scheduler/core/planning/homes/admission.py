@@ -122,10 +122,9 @@ class Admission(Paper):
         self.looked_at.places = True  # it is another matter once nothing of it is there
         if workload.phase is Phase.STARTING or not workload.spec.movable or workload.stands_at_home:
             return
-        checkpoint, ledger = self.checkpoint(), self.ledger
+        checkpoint = self.checkpoint()
         self.take(workload)
-        pools = [p for p in workload.spec.pools if ledger is None or ledger.obstacle(workload, p) is None]
-        elsewhere = self.best_fit(workload, pools=pools)
+        elsewhere = self.best_fit(workload)
         if elsewhere is None:
             self.roll_back(checkpoint)
         else:
@@ -174,9 +173,8 @@ class Admission(Paper):
         """As `admit_together`: what is kept for those before `unit` is not usable for it, now and later."""
         for workload in unit:
             self.usable = self._usable_for.setdefault(workload.id, self._unreserved)
-        not_owed = self._reserved.keys() - self._owed
-        if self.ledger is not None and not_owed and self.ledger.is_within_share(unit):
-            self.usable |= not_owed
+        if self.ledger is not None and self._reserved.keys() > self._owed and self.ledger.is_within_share(unit):
+            self.usable |= self._reserved.keys() - self._owed
         admitted = self.admit_together(unit)
         self.usable = self._all_usable
         return admitted

@@ -34,8 +34,7 @@ def may_freeze(state: NodeState, workload: Workload) -> bool:
 
 def freeze_at(state: NodeState, workload: Workload, deadline_at: float) -> float:
     """When a cell that has to leave by `deadline_at` is frozen: as late as leaves the driver its time."""
-    told_since = state.orders_from if workload.told_since is None else workload.told_since
-    return state.policy.freeze_at(deadline_at, told_since)
+    return state.policy.freeze_at(deadline_at, state.told_since(workload))
 
 
 def is_due(state: NodeState, workload: Workload, entry: PlanEntry) -> bool:
