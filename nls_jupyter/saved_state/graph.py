@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from nls_jupyter.saved_state import figures, handles, inline, loggers, looks, widgets
+from nls_jupyter.saved_state import figures, handles, inline, loggers, looks, sentinels, widgets
 from nls_jupyter.saved_state.bulk import Bulk
 from nls_jupyter.saved_state.kinds import module_of
 from nls_jupyter.saved_state.looks import OwnGlobals, held_by_array
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _SEQUENCES: frozenset[type] = frozenset({list, tuple, set, frozenset})
 _BULKY: frozenset[type] = frozenset({list, tuple, dict})
-_METHODS: frozenset[type] = frozenset({types.MethodType, types.BuiltinFunctionType})
 _DICT = {dict}
 _STRINGS: frozenset[type] = frozenset({str, bytes})
 #: Classes of others have content of their own.
@@ -133,7 +132,10 @@ class Graph:
         self._alive: list[Any] = []
         # Objects of these types may be saved as a reference to where they can be imported from.
         self._references: dict[type, Callable[[Any], bool]] = {
-            **dict.fromkeys(_METHODS, looks.is_exported),
+            types.MethodType: looks.is_exported,
+            types.BuiltinFunctionType: looks.is_found_builtin,
+            **dict.fromkeys(looks.DESCRIPTORS, looks.is_found_descriptor),
+            types.MappingProxyType: sentinels.is_one,
             **dict.fromkeys((logging.Logger, logging.RootLogger), looks.is_registered),
             **dict.fromkeys(handles.streams(), handles.is_standard),
         }
@@ -284,7 +286,7 @@ class Graph:
             self._references[kind] = looks.importable
             return looks.look_at_class if kind in _METACLASSES else _opaque
         if kind is types.FunctionType:
-            self._references[kind] = looks.importable
+            self._references[kind] = looks.is_found
             # Never `self`: a cycle keeps all that it met.
             return functools.partial(looks.look_at_function, self._namespaces, self._own_globals)
         looker = None if issubclass(kind, self._leaves) else widgets.looker(kind) or figures.looker(kind)
@@ -294,6 +296,8 @@ class Graph:
             return looker
         if issubclass(kind, enum.Enum) and looks.importable(kind):
             self._atoms |= {kind}
+        if sentinels.may_be(kind):
+            self._references[kind] = sentinels.is_one
         slots = None if issubclass(kind, self._leaves) else looks.slots_of(kind)
         if slots is None:
             return _opaque

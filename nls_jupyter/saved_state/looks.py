@@ -29,6 +29,7 @@ import xxhash
 
 from nls_jupyter.between.seams import TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state.buffers import owner_behind, span_of
+from nls_jupyter.saved_state.kinds import content_of
 from nls_jupyter.saved_state.slots import hides_any
 
 if TYPE_CHECKING:
@@ -161,17 +162,22 @@ def _look_at_view(view: memoryview) -> Look | None:
     return Look(repr(place).encode() + xxhash.xxh3_128_digest(view.tobytes()), (owner,))
 
 
+#: What classes written in C, or with slots, have for each of their attributes and methods.
+DESCRIPTORS: tuple[type, ...] = (
+    types.GetSetDescriptorType,
+    types.MemberDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodDescriptorType,
+    types.ClassMethodDescriptorType,
+)
+
 LOOKERS: dict[type, Callable[[Any], Look | None]] = {
     types.CellType: _cell,
     types.MethodType: lambda method: Look(children=(method.__func__, method.__self__)),
     property: lambda found: Look(children=(found.fget, found.fset, found.fdel, found.__doc__)),
     types.BuiltinFunctionType: _bound,
     types.MethodWrapperType: _bound,
-    types.GetSetDescriptorType: _of_class,
-    types.MemberDescriptorType: _of_class,
-    types.WrapperDescriptorType: _of_class,
-    types.MethodDescriptorType: _of_class,
-    types.ClassMethodDescriptorType: _of_class,
+    **dict.fromkeys(DESCRIPTORS, _of_class),
     staticmethod: _wrapped,
     classmethod: _wrapped,
     slice: lambda found: Look(children=(found.start, found.stop, found.step)),
@@ -345,3 +351,35 @@ def importable(found: Any) -> bool:
     for part in found.__qualname__.split("."):
         at = getattr(at, part, None)
     return at is found
+
+
+def owner_in_a_module(function: types.FunctionType) -> type | None:
+    """The class of a module that can be imported which has a function as its class method or static method."""
+    home, path = home_of(function), function.__qualname__.rpartition(".")[0]
+    if home is None or not path:
+        return None
+    found: Any = sys.modules[home]
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not isinstance(found, type) or not importable(found):
+        return None
+    method: Any = content_of(found).get(function.__name__)
+    return found if type(method) in {classmethod, staticmethod} and method.__func__ is function else None
+
+
+def is_found(function: types.FunctionType) -> bool:
+    """As `importable`, also for what a class method or static method of a module consists of."""
+    return importable(function) or owner_in_a_module(function) is not None
+
+
+def is_found_builtin(function: types.BuiltinFunctionType) -> bool:
+    """As `is_found`, for functions and methods written in C: of a module, or of a class such as `tuple.__new__`."""
+    if importable(function) or is_exported(function):
+        return True
+    owner: Any = function.__self__
+    return isinstance(owner, type) and importable(owner)
+
+
+def is_found_descriptor(descriptor: Any) -> bool:
+    """As `is_found`, for those of a class."""
+    return importable(descriptor.__objclass__)

@@ -31,6 +31,7 @@ from nls_jupyter.saved_state import (
     making,
     optimizers,
     reducers,
+    sentinels,
     slots,
     typing_constructs,
     widgets,
@@ -39,7 +40,7 @@ from nls_jupyter.saved_state import (
 from nls_jupyter.saved_state.hash_cycles import may_lead_back
 from nls_jupyter.saved_state.kinds import maker_of, name_of
 from nls_jupyter.saved_state.late import hashes_in_python
-from nls_jupyter.saved_state.looks import builtins_of, home_of, importable, own_globals
+from nls_jupyter.saved_state.looks import builtins_of, home_of, importable, own_globals, owner_in_a_module
 from nls_jupyter.saved_state.reasons import reason_for
 from nls_jupyter.saved_state.regions import NAMESPACE, HostMemory, Regions, refuse
 from nls_jupyter.saved_state.watchdog import SaveEndsError
@@ -124,7 +125,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         try:
             handler = self._handlers[kind]
         except KeyError:
-            handler = held.by_place(kind, copy_on_write.with_shares(kind, self._find_handler(kind)))
+            handler = copy_on_write.with_shares(kind, self._find_handler(kind))
+            handler = held.by_place(kind, sentinels.by_name(kind, handler))
             if hashes_in_python(kind) and not issubclass(kind, type):
                 handler = functools.partial(_with_hash, self._regions, handler)
             self._handlers[kind] = handler
@@ -193,7 +195,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         reduced = FUNCTION_REDUCE.of(self)(function)
         if reduced is NotImplemented:  # importable
             return reduced
-        if (owner := reducers.owner_in_a_module(function)) is not None:
+        if (owner := owner_in_a_module(function)) is not None:
             return reducers.function_in, (owner, function.__name__)
         if reducers.attributes_are_held(function):
             self._note(reducers.APART)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.between.code import reduce_code
 from nls_jupyter.saved_state import inline
 from nls_jupyter.saved_state.kinds import content_of
-from nls_jupyter.saved_state.looks import home_of, importable, is_exported
+from nls_jupyter.saved_state.looks import is_exported
 from nls_jupyter.saved_state.regions import UnsavableError
 
 if TYPE_CHECKING:
@@ -120,20 +120,6 @@ def _reduce_method(method: Any) -> Any:
 def load_exported(module: str, name: str) -> Any:
     """A module's function that is a method of an instance of its own."""
     return getattr(importlib.import_module(module), name)
-
-
-def owner_in_a_module(function: types.FunctionType) -> type | None:
-    """The class of a module that can be imported which has a function as its class method or static method."""
-    home, path = home_of(function), function.__qualname__.rpartition(".")[0]
-    if home is None or not path:
-        return None
-    found: Any = sys.modules[home]
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    if not isinstance(found, type) or not importable(found):
-        return None
-    method: Any = content_of(found).get(function.__name__)
-    return found if type(method) in {classmethod, staticmethod} and method.__func__ is function else None
 
 
 def function_in(owner: type, name: str) -> Any:

@@ -14,6 +14,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state import sentinels
 from nls_jupyter.saved_state.kinds import module_of
 from nls_jupyter.saved_state.looks import Look, attributes_of, importable
 from nls_jupyter.saved_state.reducers import set_attributes
@@ -35,7 +36,7 @@ _CACHED: type = type(functools.cache(len))
 _BARE_ITERATORS = (type(iter(set())), *(type(way(over)) for over in _GONE_OVER for way in (iter, reversed)))
 
 
-def handlers(regions: Regions) -> dict[type, Callable[[Any], Any]]:
+def handlers(regions: Regions) -> dict[type, Callable[[Any], Any] | None]:
     """Reducers per exact type, as a library's."""
     return {
         weakref.ref: _reduce_reference,
@@ -55,7 +56,9 @@ def handlers(regions: Regions) -> dict[type, Callable[[Any], Any]]:
             (staticmethod, abc.abstractstaticmethod, classmethod, abc.abstractclassmethod), _reduce_method_wrapper
         ),
         abc.abstractproperty: lambda found: (abc.abstractproperty, (found.fget, found.fset, found.fdel, found.__doc__)),
-        types.MappingProxyType: lambda proxy: (types.MappingProxyType, tuple(gc.get_referents(proxy))),
+        types.MappingProxyType: sentinels.by_name(
+            types.MappingProxyType, lambda proxy: (types.MappingProxyType, tuple(gc.get_referents(proxy)))
+        ),
         queue.SimpleQueue: lambda line: (queue.SimpleQueue, (), (_waiting_in(line),), None, None, _line_up),
         memoryview: functools.partial(_reduce_view, regions.note),
         **dict.fromkeys(_VIEWS, functools.partial(_reduce_dict_view, regions.note)),

@@ -330,6 +330,39 @@ def test_components_are_what_is_shared():
     assert sorted(component.names for component in it.components()) == [["a", "b"], ["c"], ["d", "e"], ["f"], ["g"]]
 
 
+def test_what_a_class_takes_from_typing_joins_it_with_nothing():
+    """Its class method is one function for all, and leads to whatever anybody has asked for."""
+    names = cells("""
+import typing
+T, U = (typing.TypeVar(name) for name in "TU")
+class Pair(typing.NamedTuple, typing.Generic[T]):
+    first: T
+class Kept(typing.Generic[U]): pass
+class Asked: pass
+Kept[Asked]
+""")
+    it = graph.Graph({}, (), (names,), lambda: None)
+    for name in ("Pair", "Asked"):
+        it.add(name, names[name])
+    assert len(it.components()) == 2
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        "import collections\nOne, Other = (collections.namedtuple(name, 'x') for name in ('One', 'Other'))",
+        "import dataclasses\nOne, Other = (dataclasses.make_dataclass(name, ['x']) for name in ('One', 'Other'))",
+        "class One: of = len, str.upper, int.__add__\nclass Other: of = len, str.upper, int.__add__",
+    ],
+)
+def test_what_libraries_give_to_everybody_joins_nothing(kinds):
+    names = cells(kinds)
+    it = graph.Graph({}, (), (names,), lambda: None)
+    it.add("One", names["One"])
+    it.add("Other", {"kind": names["Other"]})
+    assert len(it.components()) == 2
+
+
 def library_look():
     from nls_jupyter.saved_state.libraries.numpy_arrays import _look
 

@@ -1,0 +1,87 @@
+"""Objects without content, or with a name at most, that a library keeps and tells from all others by who they are.
+
+`dataclasses.MISSING`, or a bare `object()`: a copy of one would be taken for a value, so a new process has its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from typing import TYPE_CHECKING, Any, Final
+
+from nls_jupyter.saved_state.kinds import is_of, module_of
+from nls_jupyter.saved_state.looks import importable, is_written_in_python, slots_of
+from nls_jupyter.saved_state.origins import is_the_users_module
+from nls_jupyter.saved_state.reducers import load_exported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    Reduce = Callable[[Any], Any]
+
+_CALLED: Final = frozenset({"name", "_name", "module", "__doc__"})
+
+
+def may_be(kind: type) -> bool:
+    """Whether some of this type can be sentinels: of an installed class whose instances consist of attributes."""
+    if kind in {object, types.MappingProxyType}:
+        return True
+    is_code = is_written_in_python(kind) and not is_the_users_module(module_of(kind)) and importable(kind)
+    return is_code and slots_of(kind) is not None
+
+
+def is_one(thing: Any) -> bool:
+    """Whether `thing`, of such a type, is one."""
+    return _place_of(thing) is not None
+
+
+def by_name(kind: type, otherwise: Reduce | None) -> Reduce | None:
+    """How an object of `kind` is saved, where it may be a sentinel."""
+    if not may_be(kind):
+        return otherwise
+
+    def reduce(thing: Any) -> Any:
+        if (place := _place_of(thing)) is not None:
+            return load_exported, place
+        return NotImplemented if otherwise is None else otherwise(thing)
+
+    return reduce
+
+
+def _place_of(thing: Any) -> tuple[str, str] | None:
+    """The module and the name under which it is found in every process."""
+    if not _has_no_content(thing):
+        return None
+    for module, name in _places(len(sys.modules)).get(id(thing), ()):
+        found = sys.modules.get(module)
+        if found is not None and vars(found).get(name) is thing:
+            return module, name
+    return None
+
+
+def _has_no_content(thing: Any) -> bool:
+    if is_of(thing, types.MappingProxyType):
+        return not thing
+    state: Any = object.__getstate__(thing)
+    if type(state) is tuple:
+        state = {**(state[0] or {}), **state[1]}
+    return not state or (state.keys() <= _CALLED and all(type(value) in {str, type(None)} for value in state.values()))
+
+
+@functools.lru_cache(maxsize=1)
+def _places(_: int) -> Mapping[int, list[tuple[str, str]]]:
+    """Where all installed modules have what may be one, by identity: looked for again when there are other modules."""
+    kinds: dict[type, bool] = {}
+    places: dict[int, list[tuple[str, str]]] = {}
+    for module, found in list(sys.modules.items()):
+        if not is_of(found, types.ModuleType):
+            continue
+        for name, value in list(vars(found).items()):
+            kind = type(value)
+            known = kinds.get(kind)
+            if known is None:
+                known = kinds[kind] = may_be(kind)
+            if known and not is_the_users_module(module):
+                places.setdefault(id(value), []).append((module, name))
+    return places

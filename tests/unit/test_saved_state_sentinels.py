@@ -1,0 +1,73 @@
+"""What a library tells from all others by who it is, is that in the next process, too."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+
+import pytest
+
+from nls_jupyter.saved_state import sentinels
+from saved_state_roundtrip import check_in_a_new_process, roundtrip
+
+CASES = {
+    "a dataclass is a base": (
+        """
+import dataclasses
+@dataclasses.dataclass
+class Point:
+    x: int
+    names: list = dataclasses.field(default_factory=list, kw_only=True)
+""",
+        """
+@dataclasses.dataclass
+class Far(Point):
+    y: int
+assert Far(1, 2) == Far(1, y=2, names=[])
+assert dataclasses.fields(Point)[0].default is dataclasses.MISSING
+""",
+    ),
+    "traits": (
+        """
+import traitlets
+class Kind(traitlets.HasTraits):
+    either = traitlets.Union([traitlets.Int(), traitlets.Unicode()])
+    one = traitlets.Int().tag(unset=traitlets.Undefined)
+""",
+        """
+assert Kind().either == 0
+assert Kind.class_traits()["one"].metadata["unset"] is traitlets.Undefined
+""",
+    ),
+    "a bare object of a library's": (
+        "import configparser\nunset = [configparser._UNSET]",
+        "assert unset == [configparser._UNSET]",
+    ),
+    "a bare object of the user's": (
+        "unset = object()\ndef is_unset(it=unset): return it is unset",
+        "assert is_unset() and not is_unset(1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_itself_in_a_new_process(case):
+    check_in_a_new_process(*CASES[case])
+
+
+def test_what_has_content_is_saved():
+    result = roundtrip("import types\nit = types.MappingProxyType({1: 2})\nfrom email.policy import HTTP as policy")
+    assert result["it"] == types.MappingProxyType({1: 2})
+    assert not sentinels.is_one(result.namespace["policy"])
+
+
+@pytest.mark.parametrize("thing", [dataclasses.MISSING, dataclasses._FIELD])  # type: ignore[attr-defined]
+def test_one_belongs_to_nobody(thing):
+    assert sentinels.may_be(type(thing))
+    assert sentinels.is_one(thing)
+
+
+def test_an_empty_object_that_no_module_has_is_none():
+    assert not sentinels.is_one(object())
+    assert not sentinels.is_one(types.MappingProxyType({}))
+    assert not sentinels.may_be(types.SimpleNamespace)
