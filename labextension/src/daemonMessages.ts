@@ -70,6 +70,7 @@ export const daemonMessages = (trans: ITranslate): string[] => [
   trans.__('it has left its GPU; its next cell brings it back'),
   trans.__('it has vanished'),
   trans.__('it is unhealthy'),
+  trans.__('it leaves once its cell has ended: %1'),
   trans.__('it left %1 to %2; its next cell brings it back'),
   trans.__('it may use %1 of %2 now: its request of %3 and its share of the rest (%4); %5 has room for it, and it moves there when this cell has ended'),
   trans.__('it may use %1 of %2 now: its request of %3 and its share of the rest (%4); %gpu request %5 asks for that much, del what is not needed any more and %gpu trim give memory back'),

@@ -5,6 +5,7 @@ import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { Token } from '@lumino/coreutils';
 
+import { followInput } from './input';
 import { KernelModes } from './modes';
 import { Orders } from './orders';
 import { Refresh } from './refresh';
@@ -95,6 +96,7 @@ export class Workbench {
       this.refresh.now();
     });
     this.modes.follow(panel.sessionContext);
+    followInput(panel.sessionContext);
   }
 
   goTo(workload: IWorkload): void {

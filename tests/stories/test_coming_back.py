@@ -9,7 +9,7 @@ import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, StopProcess, SuspendProcess
-from nls_scheduler.core.model.reasons import Reason, Why
+from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.planning.plan import targets_in
 from stage import TOTAL, Stage, bare
 
@@ -89,6 +89,18 @@ def test_who_wanted_it_off_reads_that_it_could_not_be_suspended_until_it_is() ->
     stage.after(20)
     assert stage.phase("alice") == "suspended"
     assert stage.reason("alice").text == "suspended by its user"
+
+
+def test_who_wanted_it_off_reads_that_its_cell_ends_first() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.cell_starts("alice")
+    stage.node.tell(ev.SuspendRequested(stage.node.now, stage.workload("alice").id, "suspended by its user"))
+    assert stage.runs("alice")
+    assert stage.reason("alice") == Why(Reason.CELL_FIRST, because=(said("suspended by its user"),))
+    stage.cell_ends("alice")
+    assert stage.phase("alice") == "suspended"
+    assert stage.reason("alice") == said("suspended by its user")
 
 
 def test_a_start_that_takes_too_long_is_stopped_for_that() -> None:

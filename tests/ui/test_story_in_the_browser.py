@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -181,6 +182,12 @@ def test_releasing_asks_first_and_the_notebook_lives_on(stage: Any) -> None:
         expect(lab.item).to_contain_text("no GPU")
         lab.run("%%gpu\nkept")
         expect(lab.output()).to_have_text("1")
+        lab.run("%%gpu\ninput('name?')")
+        expect(lab.page.locator(".jp-Stdin-input")).to_have_count(1)
+        os.kill(book.entry()["pid"], signal.SIGKILL)
+        expect(lab.output()).to_contain_text("GpuProcessDied")
+        lab.run("'nobody asks any more'")
+        expect(lab.output()).to_contain_text("nobody asks any more")
 
 
 @LONG

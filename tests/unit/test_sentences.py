@@ -94,6 +94,10 @@ TABLE = [
         "it could not be suspended, which is tried again: OSError: no space left",
     ),
     (Why(Reason.NOT_READY, numbers=(120.0,)), "its GPU process was not ready 2 min after it was started"),
+    (
+        Why(Reason.CELL_FIRST, because=(said("suspended by its user"),)),
+        "it leaves once its cell has ended: suspended by its user",
+    ),
     (Why(Reason.GOES_ON, gpus=(B,)), "GPU 1 takes its standing cell back"),
     (Why(Reason.NEEDED, gpus=(A,), who=(ALICE,)), "alice needs GPU 0"),
     (Why(Reason.NEEDED, gpus=(A,), who=(POD,)), "default/train needs GPU 0"),

@@ -71,6 +71,7 @@ class Reason(StrEnum):
 
     STANDS_STILL = "stands-still"
     GOES_ON = "goes-on"
+    CELL_FIRST = "leaves-after-its-cell"
     SUSPEND_FAILED = "suspend-failed"
     NOT_READY = "not-ready-in-time"
     FAILED_UNHEARD = "failed-unheard"

@@ -263,7 +263,8 @@ def _why_off(draft: Draft, workload: Workload) -> Why:
     """Why it wants no Gpu, or that it could not leave the one that it has."""
     if workload.suspend_trouble is not None and workload.phase is Phase.RUNNING:
         return Why(Reason.SUSPEND_FAILED, because=(workload.suspend_trouble,))
-    return workload.suspend_reason or _why_it_left(draft, workload)
+    why = workload.suspend_reason or _why_it_left(draft, workload)
+    return Why(Reason.CELL_FIRST, because=(why,)) if workload.present and workload.executing else why
 
 
 def _why_it_left(draft: Draft, workload: Workload) -> Why:
