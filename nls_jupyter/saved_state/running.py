@@ -1,22 +1,32 @@
-"""What runs on beside the cells that started it, and ends with its process: threads and tasks that have no name."""
+"""What runs on beside the cells that started it, and ends with its process: threads, tasks and programs without a name."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import functools
+import os
+import subprocess
 import sys
 import threading
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between.seams import THREAD_TARGET
 from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.kinds import is_of
 from nls_jupyter.saved_state.origins import is_the_users_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
+
+#: In the command line of whoever looks after a GPU process, and takes in what its programs leave behind.
+_GUARDIAN: Final = b"guardian.py"
+#: In the command lines of what libraries start for themselves, and start again when they need it.
+_OF_LIBRARIES: Final = (b"multiprocessing", b"loky", b"torch_shm_manager", b"compile_worker")
+_COMMAND_BYTES: Final = 1 << 16
 
 
 class Running:
@@ -58,8 +68,9 @@ class Running:
     def aspects(self) -> tuple[Aspect, ...]:
         """Plain values, none of which is ever there."""
         return (
-            Aspect("running threads", lambda: _refuse(self._threads(), self._shell), _nothing),
-            Aspect("running tasks", lambda: _refuse(self._tasks(), self._shell), _nothing),
+            Aspect("running threads", lambda: _refuse(self._without_name(self._threads())), _nothing),
+            Aspect("running tasks", lambda: _refuse(self._without_name(self._tasks())), _nothing),
+            Aspect("running programs", lambda: _refuse(self._programs()), _nothing),
         )
 
     def _threads(self) -> Iterable[tuple[str, threading.Thread]]:
@@ -77,15 +88,28 @@ class Running:
             if self._is_noted(task) or (frame is not None and frame.f_globals is self._shell.user_ns):
                 yield f"{task.get_name()} ({coroutine.__qualname__})", task
 
+    def _without_name(self, running: Iterable[tuple[str, Any]]) -> Iterable[str]:
+        held = set(map(id, self._shell.user_ns.values()))
+        return (label for label, thing in running if id(thing) not in held)
+
+    def _programs(self) -> Iterable[str]:
+        """Those of libraries, and what Python's own workers run, are left out."""
+        own, values = _command_of(os.getpid()), list(self._shell.user_ns.values())
+        named = {value.pid for value in values if is_of(value, subprocess.Popen)}
+        for pid in _started_by(os.getpid()):
+            command = _command_of(pid)
+            if command not in {b"", own} and pid not in named and not any(mark in command for mark in _OF_LIBRARIES):
+                name = os.fsdecode(command.partition(b"\0")[0]).rpartition("/")[2]
+                yield f"{name} (process {pid})"
+
     def _is_noted(self, thing: Any) -> bool:
         return self._started.get(id(thing)) is thing
 
 
-def _refuse(running: Iterable[tuple[str, Any]], shell: Any) -> None:
-    held = set(map(id, shell.user_ns.values()))
-    if lost := [label for label, thing in running if id(thing) not in held]:
+def _refuse(running: Iterable[str]) -> None:
+    if lost := sorted(running):
         verb = "ends with its process; start it again" if len(lost) == 1 else "end with their process; start them again"
-        raise NotImplementedError(f"{', '.join(sorted(lost))} {verb}")
+        raise NotImplementedError(f"{', '.join(lost)} {verb}")
 
 
 def _nothing(_: object) -> None:
@@ -98,3 +122,30 @@ def _is_the_users(does: Callable[..., Any] | None) -> bool:
     if isinstance(does, types.MethodType):
         return is_the_users_module(type(does.__self__).__module__)
     return isinstance(does, types.FunctionType) and is_the_users_module(does.__module__)
+
+
+def _started_by(pid: int) -> Iterator[int]:
+    """The processes that `pid` has started, and what these have; also where those that did have ended."""
+    parents, guardian = [pid], os.getppid()
+    if _GUARDIAN in _command_of(guardian):
+        parents.append(guardian)
+    while parents:
+        for child in _children_of(parents.pop()):
+            if child != pid:
+                parents.append(child)
+                yield child
+
+
+def _children_of(pid: int) -> list[int]:
+    found: list[int] = []
+    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # it has just ended; or Linux was built without these
+            found += map(int, thread.read_text(encoding="ascii").split())
+    return found
+
+
+def _command_of(pid: int) -> bytes:
+    """Its words; of one that has ended there are none."""
+    with contextlib.suppress(OSError), Path(f"/proc/{pid}/cmdline").open("rb") as file:
+        return file.read(_COMMAND_BYTES).rstrip(b"\0")
+    return b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -73,10 +74,13 @@ def test_settings_pictures_magics_and_hooks_are_in_force_again(notebook: AutoKer
     is_as_it_was(notebook)
 
 
-def test_a_task_that_runs_on_without_a_name_is_named_when_it_is_gone(notebook: AutoKernel) -> None:
+def test_what_runs_on_without_a_name_is_named_when_it_is_gone(notebook: AutoKernel) -> None:
     notebook.run("import asyncio\nasync def tick():\n    await asyncio.sleep(600)\nasyncio.create_task(tick());")
+    notebook.run("import os\nos.system('sleep 600 > /dev/null 2>&1 &')")
     notebook.run("%gpu suspend")
-    assert "(tick) ends with its process; start it again" in notebook.run("1").text("stderr")
+    said = notebook.run("1").text("stderr")
+    assert "(tick) ends with its process; start it again" in said
+    assert re.search(r"sleep \(process \d+\) ends with its process; start it again", said), said
 
 
 @pytest.mark.parametrize("how", ["suspend", "kill"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from saved_state_processes import carried, carried_on
@@ -311,6 +313,25 @@ def test_threads_that_cells_have_started_on_a_librarys_function_are_named():
     )
     expected = "NotImplementedError: a server, asleep, waits end with their process; start them again"
     assert carried(before, "1") == [["running threads", expected]]
+
+
+def test_programs_that_cells_have_started_without_a_name_are_named():
+    before = (
+        "import os, subprocess, multiprocessing, time\n"
+        "ends = os.pipe()\n"  # until this process has ended
+        "def start(*command): return subprocess.Popen(command, stdin=ends[0])\n"
+        "held = start('cat', '/dev/stdin')\n"
+        "def begin():\n"
+        "    start('/bin/cat', '-')\n"
+        "    start('true').wait()\n"
+        "    multiprocessing.get_context('fork').Process(target=time.sleep, args=(600,), daemon=True).start()\n"
+        "    multiprocessing.Queue()\n"
+        "begin()\n"
+    )
+    lost = dict(carried(before, "1"))
+    expected = r"NotImplementedError: cat \(process \d+\) ends with its process; start it again"
+    assert re.fullmatch(expected, lost.pop("running programs"))
+    assert lost == {"held": "a process cannot be saved"}
 
 
 def test_threads_that_libraries_have_started_are_not_named():

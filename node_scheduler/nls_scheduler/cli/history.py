@@ -43,7 +43,7 @@ def render(entries: list[dict[str, Any]]) -> str:
     """The entries as text for people."""
     if not entries:
         return "Nothing has happened yet."
-    return table([["TIME", "WORKLOAD", "EVENT", "SECONDS", "KEPT", "WHY"], *map(_row, entries)])
+    return table([["TIME", "WORKLOAD", "EVENT", "SECONDS", "GPU MEMORY", "WHY"], *map(_row, entries)])
 
 
 def _row(entry: dict[str, Any]) -> list[str]:
