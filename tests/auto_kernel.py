@@ -85,6 +85,8 @@ class AutoKernel:
         self._manager.connection_file = str(directory / "c.json")
         own = {"IPYTHONDIR": str(directory / "ipython"), "JPY_SESSION_NAME": self.name}
         own["JUPYTER_RUNTIME_DIR"] = str(directory / "runtime")
+        # What stands by takes time from the other tests on the machine; those about it turn it on.
+        own["NLS_STANDBY_MEMORY"] = "0"
         self._environment = {**os.environ, **daemon.environment, **own, **variables}
         self._environment.pop("PYTEST_CURRENT_TEST", None)
         self.directory = directory
