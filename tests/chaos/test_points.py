@@ -11,6 +11,7 @@ import pytest
 
 from campaign import gone
 from chaos_points import OF_KERNEL, POINTS, Point
+from effort import examples
 from notebooks_of_chaos import OwnKernel
 from player import Player
 from point_acts import pass_a_point
@@ -32,6 +33,7 @@ OFTEN = {
 
 
 LONG = "a death at each step of a save, a restore, a release and a move"
+SOME = POINTS[:: max(1, len(POINTS) // examples(len(POINTS)))]
 
 
 class Stage:
@@ -93,6 +95,7 @@ def test_those_that_run_often_are_points() -> None:
     [
         pytest.param(point, id=point.name, marks=() if point.name in OFTEN else pytest.mark.long(LONG))
         for point in POINTS
+        if point in SOME or point.name in OFTEN
     ],
 )
 def test_a_death_at_any_step_costs_nothing_that_is_not_said(stage: Stage, point: Point) -> None:

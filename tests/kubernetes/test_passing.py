@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.gpu import Owner
 from nls_scheduler.core.model.ids import GpuUuid
@@ -20,7 +21,6 @@ from nls_scheduler.kubernetes_driver.passing import LINGER_S, Passing
 from nls_scheduler.kubernetes_driver.pods import pod_record
 from nls_scheduler.kubernetes_driver.view import Sources, View, look
 from objects import SOCKET_DIRECTORY, bind_request, pod, reservation, shared_pod
-from properties.effort import examples
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import WorkloadId

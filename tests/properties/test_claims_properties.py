@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.simulator import GIB, SimulatedNode
-from properties.effort import examples
 
 GPUS = tuple(GpuUuid(f"GPU-{n}") for n in range(3))
 GPU = st.sampled_from(GPUS)

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from at_rest import comes_to_rest
 from connections import joined, pairs
+from effort import examples
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StopProcess
 from nls_scheduler.core.model.gangs import fellows
@@ -30,7 +31,6 @@ from nls_scheduler.core.step import step
 from nls_scheduler.requests import growing, joining
 from nls_scheduler.requests.queue_access import check_growth
 from nls_scheduler.wire.errors import Problem
-from properties.effort import examples
 
 if TYPE_CHECKING:
     from unittest import TestCase

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.simulator import GIB, SimulatedNode
-from properties.effort import examples
 
 wanted = st.fixed_dictionaries(
     {

@@ -6,9 +6,9 @@ from typing import NoReturn
 
 import pytest
 
+from effort import examples
 from left_out import thinned
 from mixed_histories import LOSSES_FROM, drawn, played, smallest
-from properties.effort import examples
 from properties.test_histories import Histories
 
 AT_ONCE = 50

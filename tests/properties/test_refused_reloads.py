@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.state import NodeState
@@ -14,7 +15,6 @@ from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.daemon.config import ConfigError, load
 from nls_scheduler.requests.pool_config import complaint as pool_complaint
 from nls_scheduler.requests.queue_config import complaint
-from properties.effort import examples
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.policy import Policy

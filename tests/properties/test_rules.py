@@ -8,6 +8,7 @@ from itertools import pairwise
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from nls_scheduler.core.invariants import check
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import (
@@ -28,7 +29,6 @@ from nls_scheduler.core.recording.of_the_node import record
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 from nls_scheduler.core.step import step
 from nls_scheduler.views.sentences import Names, sentence
-from properties.effort import examples
 from stage import TOTAL, Stage
 
 HOUR_S = 3600.0

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from effort import examples
 from left_out import thinned
 from mixed_histories import drawn, played
 from nls_scheduler.core import simulator
 from nls_scheduler.core.step import step
 from nls_scheduler.wire import protocol
-from properties.effort import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

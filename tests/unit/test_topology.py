@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from connections import joined, pairs
+from effort import examples
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.topology import CLOSEST_FIRST, Link, closest, link, worst_link
-from properties.effort import examples
 
 
 def node(count: int, connect=lambda gpus: gpus) -> dict[GpuUuid, Gpu]:
