@@ -48,7 +48,7 @@ labextension: $(VENV)/.lab
 	$(BIN)/python tools/labextension.py build
 
 # Of each property fewer examples than `make explore` tries every night.
-test: export NLS_EFFORT ?= 0.25
+test: export NLS_EFFORT ?= 0.15
 
 # What a newcomer runs. At its end it says what is skipped, and what is left to test-long.
 test: $(VENV)/.test labextension

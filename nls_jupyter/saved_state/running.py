@@ -1,4 +1,4 @@
-"""What runs on beside the cells that started it, and ends with its process: threads, tasks and programs without a name."""
+"""What runs on beside the cells that started it, and ends with its process: threads, tasks and programs."""
 
 from __future__ import annotations
 

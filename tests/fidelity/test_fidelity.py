@@ -36,9 +36,9 @@ GROUPS = {
 }
 
 MODES = (GPU, AUTO)
-EVERY = 16
+EVERY = 24
 """One in so many cases of each group is run by `make test`, too."""
-LONG = pytest.mark.long("cells beside a plain kernel: one case in sixteen is enough to see that they are compared")
+LONG = pytest.mark.long("cells beside a plain kernel: one case in twenty-four is enough to see that they are compared")
 
 
 @pytest.fixture(scope="module")

@@ -143,6 +143,7 @@ def test_ten_thousand_updates_of_a_display_stop_nobody(book: Book) -> None:
     assert book.run("Out[3]").result == "'done'"  # the first cell was the fixture's
 
 
+@LONG
 def test_a_kernel_that_is_restarted_in_mid_cell_begins_anew(book: Book) -> None:
     book.gpu("1")
     pid = book.entry(phase="running")["pid"]
@@ -155,6 +156,7 @@ def test_a_kernel_that_is_restarted_in_mid_cell_begins_anew(book: Book) -> None:
     assert book.run("%%gpu --timeout 30\n1").result == "1"
 
 
+@LONG
 def test_a_runtime_directory_with_a_long_path_is_no_obstacle(book: Book, tmp_path: Path) -> None:
     long = tmp_path / ("long" * 30)
     book.run(f"import os; os.environ['JUPYTER_RUNTIME_DIR'] = {str(long)!r}")

@@ -14,7 +14,6 @@ from typing import TypeAlias
 import pytest
 
 from daemon_process import NLS, nls_environment
-from left_out import thinned
 from leftovers import marked_processes, wait_until_none
 from waiting import wait_until
 
@@ -62,7 +61,8 @@ def test_the_demo_plays_the_whole_story_and_leaves_nothing(mark: str, tmp_path: 
     wait_until(lambda: traces() <= before, 60)  # of a demo that another test plays beside this one, too
 
 
-@pytest.mark.parametrize("number", thinned([signal.SIGINT, signal.SIGTERM], 2, "signals that stop the demo"))
+@pytest.mark.long("the demo, played and stopped")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_demo_that_is_stopped_leaves_nothing_either(mark: str, number: signal.Signals) -> None:
     before = traces()
     with start_demo(mark, "--gpus", "1" if number == signal.SIGINT else "2") as demo:

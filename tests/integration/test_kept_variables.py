@@ -155,6 +155,7 @@ def test_a_kernel_that_is_killed_while_it_keeps_is_told_by_the_next_one_once(
     assert not [*(tmp_path / "kept").rglob("begun.json")]
 
 
+@pytest.mark.long("the rarer ends of kernels that keep variables")
 def test_the_hook_before_a_pod_ends_has_a_running_cell_end_and_waits_until_all_is_written(
     opened: Callable[..., AutoKernel], tmp_path: Path
 ) -> None:
@@ -222,6 +223,7 @@ def test_what_is_kept_on_another_volume_than_when_the_kernel_began_is_told(
     assert f"{mounted / 'kept'} is on another volume than when this kernel began: is something not mounted?" in told
 
 
+@pytest.mark.long("variables that are kept, in rare cases: the common ones are here")
 def test_a_folder_that_cannot_be_used_is_named_with_what_is_lost(
     daemon: DaemonProcess, opened: Callable[..., AutoKernel], tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ def test_the_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     assert not [name for name in names if re.search(r"(^|/)(tests?|conftest)[_./]|\.(pyc|ipynb)$", name)]
 
 
+@pytest.mark.long("packages that are built and installed anew")
 def test_the_wheel_is_the_same_from_the_checkout_and_from_the_sdist(wheel: Path, tmp_path: Path) -> None:
     checkout = hatchling(ROOT, "wheel", tmp_path)
     assert sorted(zipfile.ZipFile(checkout).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
@@ -145,6 +146,7 @@ def test_an_install_works_without_anything_heavy(installed: Environment, tmp_pat
     assert subprocess.run(nls, env=plain(), capture_output=True, check=True).stdout.startswith(b"nls 0.")
 
 
+@pytest.mark.long("packages that are built and installed anew")
 def test_an_editable_install_is_live_and_adds_no_other_name(tmp_path: Path) -> None:
     wheel = hatchling(ROOT, "wheel:editable", tmp_path)
     environment = Environment(tmp_path / "venv", wheel)

@@ -11,6 +11,7 @@ import pytest
 
 from auto_kernel import AutoKernel
 from daemon_process import DaemonProcess
+from left_out import thinned
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def loses_its_process(notebook: AutoKernel, how: str) -> None:
     wait_until(lambda: (notebook.entry()["phase"], notebook.entry()["pid"]) != ("running", pid))
 
 
-@pytest.mark.parametrize("how", ["suspend", "kill"])
+@pytest.mark.parametrize("how", thinned(["suspend", "kill"], 2, "ways to lose a session's process"))
 def test_settings_pictures_magics_and_hooks_are_in_force_again(notebook: AutoKernel, how: str) -> None:
     for cell in CELLS:
         assert notebook.run(cell).reply["status"] == "ok"
@@ -83,7 +84,7 @@ def test_what_runs_on_without_a_name_is_named_when_it_is_gone(notebook: AutoKern
     assert re.search(r"sleep \(process \d+\) ends with its process; start it again", said), said
 
 
-@pytest.mark.parametrize("how", ["suspend", "kill"])
+@pytest.mark.parametrize("how", thinned(["suspend", "kill"], 2, "ways to lose a session's process"))
 def test_what_was_made_in_the_order_of_a_set_or_of_a_hash_fits_still(notebook: AutoKernel, how: str) -> None:
     """Rows for a vocabulary, and buckets by hash: as in one process, and what cells start has a seed of its own."""
     notebook.run("words = {f'w{i}' for i in range(300)}\nrows, key = list(words), hash('key')")
