@@ -162,6 +162,19 @@ def test_whose_cell_stands_still_reads_where_alone_it_goes_on() -> None:
     assert told(stage, "bob")["steps"][-1] == ends
 
 
+def test_where_nothing_is_free_a_request_within_its_queues_share_is_named() -> None:
+    stage = Stage(2, queues=(Queue("ours", quota={"default": 1.0}), Queue("theirs", quota={"default": 1.0})))
+    for name in ("one", "two", "three", "four"):
+        stage.notebook(name, 0.5, 0.5, queue="theirs")
+    stage.command("first", 0.5, queue="ours")
+    stage.command("second", 1.0, queue="ours")
+    assert told(stage, "second")["advice"] == [
+        "Its queue is owed 8 GiB more: a request of that much gets it from others."
+    ]
+    stage.command("third", 1.0, queue="theirs")
+    assert told(stage, "third")["advice"] == ["Nothing is free on paper: something has to end first."]
+
+
 def test_room_that_is_kept_for_another_is_not_offered_for_a_smaller_request() -> None:
     stage = Stage(2, starvation_s=60.0)
     for name in ("first", "second"):

@@ -26,6 +26,7 @@ from nls_scheduler.views.veil import SEES_ALL
 if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.views.veil import Viewer
@@ -151,23 +152,40 @@ def _smaller(state: NodeState, workload: Workload, admission: Admission) -> list
     best = [sorted(room, reverse=True)[: spec.gpu_count] for room in rooms if len(room) >= spec.gpu_count]
     largest = max((chosen[-1][0] for chosen in best), default=0)
     if largest <= 0:
-        return ["Nothing is free on paper: something has to end first."]
+        return _within_its_share(state, workload) or ["Nothing is free on paper: something has to end first."]
     if largest >= spec.request_bytes:
         return []  # what keeps it waiting is not room, and its reason says what
-    smaller = replace(workload, spec=replace(spec, request_bytes=largest, limit_bytes=max(largest, spec.limit_bytes)))
+    smaller = replace(workload, spec=_asking_for(spec, largest))
     chosen = next(chosen for chosen in best if chosen[-1][0] == largest)
     if not all(admission.has_home_room(smaller, uuid) for _, uuid in chosen):
         return []
-    asked, _ = step(state, WorkloadRespecified(state.at, workload.id, smaller.spec))
-    if not asked.workloads[workload.id].home:
+    if not _would_get_it(state, workload, largest):
         return []
     return [f"There is room for a request of {format_bytes_down(largest)} now."]
+
+
+def _within_its_share(state: NodeState, workload: Workload) -> list[str]:
+    """The request with which its queue could take room back from those beyond their shares."""
+    ledger = ledger_of(state) if state.policy.queues else None
+    owed = 0 if ledger is None else max(ledger.left_of_share_bytes(workload, pool) for pool in workload.spec.pools)
+    if not 0 < owed < workload.spec.request_bytes or not _would_get_it(state, workload, owed):
+        return []
+    return [f"Its queue is owed {format_bytes_down(owed)} more: a request of that much gets it from others."]
+
+
+def _asking_for(spec: WorkloadSpec, size_bytes: int) -> WorkloadSpec:
+    return replace(spec, request_bytes=size_bytes, limit_bytes=max(size_bytes, spec.limit_bytes))
+
+
+def _would_get_it(state: NodeState, workload: Workload, size_bytes: int) -> bool:
+    asked, _ = step(state, WorkloadRespecified(state.at, workload.id, _asking_for(workload.spec, size_bytes)))
+    return bool(asked.workloads[workload.id].home)
 
 
 def _larger(workload: Workload, admission: Admission) -> list[str]:
     """The request that covers what it brings, if its queue lets it have that and a Gpu of its is so large."""
     spec, enough = workload.spec, workload.return_bytes
-    larger = replace(workload, spec=replace(spec, request_bytes=enough, limit_bytes=max(enough, spec.limit_bytes)))
+    larger = replace(workload, spec=_asking_for(spec, enough))
     opens = (uuid for pool in spec.pools for uuid in admission.open_gpus(workload, pool))
     fits_one = any(enough <= admission.state.gpus[uuid].capacity_bytes for uuid in opens)
     if not fits_one or admission.is_held_back(larger) is not None:

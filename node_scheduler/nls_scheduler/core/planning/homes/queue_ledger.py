@@ -212,6 +212,12 @@ class Ledger:
             for pool in unit[0].spec.pools
         )
 
+    def left_of_share_bytes(self, workload: Workload, pool: str) -> int:
+        """How much on each of its Gpus `workload` could ask for within the fair shares of its queue and all above."""
+        chain = self.tree.chain(self.leaf(workload))
+        left = min(self.fair(queue.name, pool) - self.used(queue.name, pool) for queue in chain)
+        return int(max(0.0, left) * self._largest.get(pool, 0) / workload.fewest_gpus)
+
     def amount(self, workloads: Iterable[Workload], pool: str) -> float:
         """What all of `workloads` that may be in `pool` take of it."""
         return sum(self.demand(w.spec, pool, w.fewest_gpus) for w in workloads if pool in w.spec.pools)
