@@ -230,6 +230,17 @@ def test_a_driver_that_fails_or_hangs_is_not_ready(monkeypatch: pytest.MonkeyPat
     play(story)
 
 
+def test_that_there_is_no_gpu_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(node: Node) -> None:
+        node.driver.there = []
+        for _ in range(3):
+            await node.poller.poll()
+        assert node.poller.message == "There is none."
+
+    play(story)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == ["There is none."]
+
+
 def test_each_poll_is_measured() -> None:
     took: list[float] = []
 

@@ -132,7 +132,10 @@ class Poller:
             self.failing, self.message = True, f"The GPU driver does not answer: {error}"
             return {}
         self.failing = False
-        self.message = await self._in_thread(self._driver.why_none) if not self._state().gpus else None
+        why_none = await self._in_thread(self._driver.why_none) if not self._state().gpus else None
+        if why_none is not None and why_none != self.message:
+            log.warning("%s", why_none)
+        self.message = why_none
         return readings
 
     async def return_to_service(self, gpu: GpuUuid) -> None:
