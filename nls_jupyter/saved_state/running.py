@@ -11,7 +11,6 @@ import sys
 import threading
 import types
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between.seams import THREAD_TARGET
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
 #: In the command line of whoever looks after a GPU process, and takes in what its programs leave behind.
 _GUARDIAN: Final = b"guardian.py"
 #: In the command lines of what libraries start for themselves, and start again when they need it.
-_OF_LIBRARIES: Final = (b"multiprocessing", b"loky", b"torch_shm_manager", b"compile_worker")
-_COMMAND_BYTES: Final = 1 << 16
+_OF_LIBRARIES: Final = (b"multiprocessing", b"loky", b"torch_shm_manager", b"compile_worker", b"debugpy")
+_READ_BYTES: Final = 1 << 16
 
 
 class Running:
@@ -96,7 +95,7 @@ class Running:
         """Those of libraries, and what Python's own workers run, are left out."""
         own, values = _command_of(os.getpid()), list(self._shell.user_ns.values())
         named = {value.pid for value in values if is_of(value, subprocess.Popen)}
-        for pid in _started_by(os.getpid()):
+        for pid in _started_by_this():
             command = _command_of(pid)
             if command not in {b"", own} and pid not in named and not any(mark in command for mark in _OF_LIBRARIES):
                 name = os.fsdecode(command.partition(b"\0")[0]).rpartition("/")[2]
@@ -124,28 +123,41 @@ def _is_the_users(does: Callable[..., Any] | None) -> bool:
     return isinstance(does, types.FunctionType) and is_the_users_module(does.__module__)
 
 
-def _started_by(pid: int) -> Iterator[int]:
-    """The processes that `pid` has started, and what these have; also where those that did have ended."""
-    parents, guardian = [pid], os.getppid()
+def _started_by_this() -> Iterator[int]:
+    """The processes that this one has started, and what these have; also where those that did have ended."""
+    this, guardian = os.getpid(), os.getppid()
+    found = _children_of(this) if _has_children() else []
     if _GUARDIAN in _command_of(guardian):
-        parents.append(guardian)
-    while parents:
-        for child in _children_of(parents.pop()):
-            if child != pid:
-                parents.append(child)
-                yield child
+        found += _children_of(guardian)
+    while found:
+        if (pid := found.pop()) != this:
+            found += _children_of(pid)
+            yield pid
+
+
+def _has_children() -> bool:
+    """Whether this process has any that nobody has waited for: mostly there is none, which is told at once."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def _children_of(pid: int) -> list[int]:
     found: list[int] = []
-    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # it has just ended; or Linux was built without these
-            found += map(int, thread.read_text(encoding="ascii").split())
+    with contextlib.suppress(OSError):  # it has just ended; or Linux was built without these
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - at each save
+            found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
     return found
 
 
 def _command_of(pid: int) -> bytes:
     """Its words; of one that has ended there are none."""
-    with contextlib.suppress(OSError), Path(f"/proc/{pid}/cmdline").open("rb") as file:
-        return file.read(_COMMAND_BYTES).rstrip(b"\0")
+    return _read(f"/proc/{pid}/cmdline").rstrip(b"\0")
+
+
+def _read(path: str) -> bytes:
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123 - at each save
+        return file.read(_READ_BYTES)
     return b""
