@@ -1,22 +1,42 @@
 /** Cells that ask for input, and whose GPU process ends before it is given. */
 
-import type { ISessionContext } from '@jupyterlab/apputils';
+import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { Kernel, Session } from '@jupyterlab/services';
+import type { Widget } from '@lumino/widgets';
+
+const BOX = 'jp-OutputArea-stdin-item';
 
 /** JupyterLab runs no cell of a notebook while one asks for input; one that has ended asks no more. */
-export function followInput(session: ISessionContext): void {
-  const look = (): void => {
-    session.session?.anyMessage.connect(onMessage);
+export function followInput(panel: NotebookPanel): void {
+  const listen = (
+    session: Pick<Session.ISessionConnection, 'kernel'>,
+    message: Kernel.IAnyMessageArgs
+  ): void => {
+    onMessage(session, message, panel.content);
   };
-  session.sessionChanged.connect(look);
+  const look = (): void => {
+    panel.sessionContext.session?.anyMessage.connect(listen);
+  };
+  panel.sessionContext.sessionChanged.connect(look);
   look();
 }
 
 export function onMessage(
-  session: Pick<Session.ISessionConnection, 'kernel'>,
-  { msg, direction }: Kernel.IAnyMessageArgs
+  { kernel }: Pick<Session.ISessionConnection, 'kernel'>,
+  { msg, direction }: Kernel.IAnyMessageArgs,
+  notebook: Widget
 ): void {
-  if (direction === 'recv' && msg.header.msg_type === 'execute_reply' && session.kernel?.hasPendingInput) {
-    session.kernel.removeInputGuard();
+  if (direction === 'recv' && msg.header.msg_type === 'execute_reply' && kernel?.hasPendingInput) {
+    kernel.removeInputGuard();
+    for (const box of [...inside(notebook)].filter(widget => widget.hasClass(BOX))) {
+      box.dispose();
+    }
+  }
+}
+
+function* inside(widget: Widget): Iterable<Widget> {
+  for (const child of widget.children()) {
+    yield child;
+    yield* inside(child);
   }
 }

@@ -96,7 +96,7 @@ export class Workbench {
       this.refresh.now();
     });
     this.modes.follow(panel.sessionContext);
-    followInput(panel.sessionContext);
+    followInput(panel);
   }
 
   goTo(workload: IWorkload): void {

@@ -186,6 +186,7 @@ def test_releasing_asks_first_and_the_notebook_lives_on(stage: Any) -> None:
         expect(lab.page.locator(".jp-Stdin-input")).to_have_count(1)
         os.kill(book.entry()["pid"], signal.SIGKILL)
         expect(lab.output()).to_contain_text("GpuProcessDied")
+        expect(lab.page.locator(".jp-Stdin-input")).to_have_count(0)
         lab.run("'nobody asks any more'")
         expect(lab.output()).to_contain_text("nobody asks any more")
 
