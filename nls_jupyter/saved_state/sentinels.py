@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     Reduce = Callable[[Any], Any]
 
-_CALLED: Final = frozenset({"name", "_name", "module", "__doc__"})
+_CALLED: Final = frozenset({"name", "module", "__doc__"})
 
 
 def may_be(kind: type) -> bool:
