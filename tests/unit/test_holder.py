@@ -111,3 +111,36 @@ def test_what_a_process_calls_itself_says_nothing_of_it(name: bytes, tmp_path: P
         assert process.stdout is not None
         assert process.stdout.readline() == b"locked\n"
         assert locked_by(tmp_path) == Holder(process.pid, stopped=False)
+
+
+TWINS = """
+import fcntl, os, subprocess, sys
+from pathlib import Path
+from nls_scheduler.wire.holder import locked_by
+locks = []
+for name in ("one", "other"):
+    folder = Path(sys.argv[1], name)
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
+    locks.append(folder / "lock")
+    locks[-1].touch()
+assert len({lock.stat().st_ino for lock in locks}) == 1
+held = os.open(locks[0], os.O_RDONLY)
+fcntl.flock(held, fcntl.LOCK_EX)
+assert locked_by(locks[1]) is None
+assert locked_by(locks[0]).pid == os.getpid()
+"""
+
+
+def test_a_lock_of_equal_number_on_another_file_system_is_another_lock(tmp_path: Path) -> None:
+    alone = ["unshare", "--mount", "--map-root-user"]
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no mount namespace can be made here")
+    done = subprocess.run(
+        [*alone, sys.executable, "-c", TWINS, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

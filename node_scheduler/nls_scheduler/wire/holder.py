@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,13 +44,14 @@ def locked_by(lock: Path) -> Holder | None:
     """
     try:
         about = lock.stat()
+        device = _file_system_of(lock)
         lines = Path("/proc/locks").read_text().splitlines()
     except OSError:
         return None
     for line in lines:
         words = line.split()
-        # The device's number is not that of stat(2) everywhere; the owner tells another file of the same number.
-        if words[1:4] == ["FLOCK", "ADVISORY", "WRITE"] and words[5].rpartition(":")[2] == str(about.st_ino):
+        # Other file systems count their files from 1, too.
+        if words[1:4] == ["FLOCK", "ADVISORY", "WRITE"] and words[5] == f"{device}:{about.st_ino}":
             try:
                 process = status_of(Path(f"/proc/{words[4]}"))
             except OSError:
@@ -58,3 +60,24 @@ def locked_by(lock: Path) -> Holder | None:
             if int(process["Uid"][0]) in (about.st_uid, 0):
                 return Holder(int(words[4]), process["State"][0] in STOPPED)
     return None
+
+
+def _file_system_of(path: Path) -> str:
+    """The number of its file system as /proc/locks has it; stat(2) tells another one on Btrfs and the like.
+
+    Raises OSError.
+    """
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        told = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+        device = os.fstat(descriptor).st_dev
+    finally:
+        os.close(descriptor)
+    number = f"{os.major(device)}:{os.minor(device)}"
+    mount = next((words[1] for line in told if (words := line.split())[0] == "mnt_id:"), None)
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        words = line.split()
+        if words[0] == mount:
+            number = words[2]
+    major, minor = number.split(":")
+    return f"{int(major):02x}:{int(minor):02x}"
