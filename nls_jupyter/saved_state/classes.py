@@ -187,4 +187,12 @@ def without_a_trace() -> Iterator[None]:
         SLOT_NAMES.put(copyreg, find)
         for kind in found:
             if _FOUND in vars(kind):
-                type.__delattr__(kind, _FOUND)
+                _forget(kind)
+
+
+def _forget(kind: type) -> None:
+    try:
+        type.__delattr__(kind, _FOUND)
+    except TypeError:  # a metaclass written in C, as pybind11's, has it done by itself only
+        with contextlib.suppress(Exception):
+            delattr(kind, _FOUND)

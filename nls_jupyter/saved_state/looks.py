@@ -126,6 +126,12 @@ def _wrapped(method: staticmethod[..., Any] | classmethod[Any, ..., Any]) -> Loo
     return Look(children=(method.__func__, *attributes_of(method)))
 
 
+def _moment(moment: datetime.datetime | datetime.time) -> Look:
+    """Who subtracts two moments asks whether they have the same zone, by identity."""
+    plain = moment.replace(tzinfo=None)
+    return Look(f"{plain!r} {moment.fold}".encode(), (moment.tzinfo,))
+
+
 def _ordered(found: collections.OrderedDict[Any, Any]) -> Look:
     return Look(children=(*found, *found.values(), *attributes_of(found)))
 
@@ -184,6 +190,7 @@ LOOKERS: dict[type, Callable[[Any], Look | None]] = {
     functools.partial: _partial,
     collections.deque: lambda queue: Look(str(queue.maxlen).encode(), tuple(queue)),
     collections.OrderedDict: _ordered,
+    **dict.fromkeys((datetime.datetime, datetime.time), _moment),
     collections.defaultdict: lambda found: Look(children=(found.default_factory, *found, *found.values())),
     bytearray: lambda content: _look_at_buffer(content, b""),
     array.array: lambda content: _look_at_buffer(content, content.typecode.encode()),

@@ -13,6 +13,7 @@ import cloudpickle
 
 from nls_jupyter.between.seams import FUNCTION_REDUCE, TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state import (
+    argument_parsers,
     classes,
     containers,
     copy_on_write,
@@ -62,7 +63,7 @@ class Rules:
         self.namespaces = {id(namespace) for namespace in namespaces}
         self.libraries = libraries.loaded(self.regions)
         self.unsavable = tuple(reducers.unsavable_types())
-        of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets)
+        of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets, argument_parsers)
         self.families = tuple(family for of_kind in of_kinds for family in of_kind.families())
         self.handlers: dict[type, Callable[[Any], Any] | None] = _own_handlers(self.regions)
         self.lookers: dict[type, Looker] = wrappers.lookers()

@@ -6,21 +6,21 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import sys
 import types
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_jupyter.saved_state.kinds import is_of, module_of
+from nls_jupyter.saved_state.kinds import content_of, is_of, module_of
 from nls_jupyter.saved_state.looks import importable, is_written_in_python, slots_of
 from nls_jupyter.saved_state.origins import is_the_users_module
-from nls_jupyter.saved_state.reducers import load_exported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     Reduce = Callable[[Any], Any]
 
-_CALLED: Final = frozenset({"name", "module", "__doc__"})
+_CALLED: Final = frozenset({"name", "module", "__module__", "__doc__"})
 
 
 def may_be(kind: type) -> bool:
@@ -43,21 +43,30 @@ def by_name(kind: type, otherwise: Reduce | None) -> Reduce | None:
 
     def reduce(thing: Any) -> Any:
         if (place := _place_of(thing)) is not None:
-            return load_exported, place
+            return load_sentinel, place
         return NotImplemented if otherwise is None else otherwise(thing)
 
     return reduce
+
+
+def load_sentinel(module: str, path: str) -> Any:
+    """This process's own."""
+    return functools.reduce(getattr, path.split("."), importlib.import_module(module))
 
 
 def _place_of(thing: Any) -> tuple[str, str] | None:
     """The module and the name under which it is found in every process."""
     if not _has_no_content(thing):
         return None
-    for module, name in _places(len(sys.modules)).get(id(thing), ()):
-        found = sys.modules.get(module)
-        if found is not None and vars(found).get(name) is thing:
-            return module, name
-    return None
+    places = (*_places(len(sys.modules)).get(id(thing), ()), *_in_classes_of(module_of(type(thing))).get(id(thing), ()))
+    return next(((module, path) for module, path in places if _at(module, path) is thing), None)
+
+
+def _at(module: str, path: str) -> Any:
+    found: Any = sys.modules.get(module)
+    for name in path.split("."):
+        found = vars(found).get(name) if found is not None else None
+    return found
 
 
 def _has_no_content(thing: Any) -> bool:
@@ -84,4 +93,16 @@ def _places(_: int) -> Mapping[int, list[tuple[str, str]]]:
                 known = kinds[kind] = may_be(kind)
             if known and not is_the_users_module(module):
                 places.setdefault(id(value), []).append((module, name))
+    return places
+
+
+@functools.lru_cache(maxsize=64)
+def _in_classes_of(module: str) -> Mapping[int, list[tuple[str, str]]]:
+    """Where the classes of one module have what may be one."""
+    places: dict[int, list[tuple[str, str]]] = {}
+    for name, kind in list(vars(sys.modules.get(module, types)).items()):
+        if is_of(kind, type) and module_of(kind) == module:
+            for attribute, value in list(content_of(kind).items()):
+                if may_be(type(value)):
+                    places.setdefault(id(value), []).append((module, f"{name}.{attribute}"))
     return places

@@ -106,6 +106,9 @@ def _socket(named: Path | None, environ: Mapping[str, str]) -> tuple[Path | None
         if (holder := holder_of(candidate)) is not None:
             text = f"the daemon at {candidate} does not answer: {holder}"
             return None, [Finding("socket", "error", text, "look again in a moment; its log tells more")]
+    away = locate.silent(locate.SYSTEM_SOCKET, "have its administrator remove that socket")
+    if not wanted and away.may_come:
+        return None, [Finding("socket", "error", str(away), "clients wait for it, and start none of their own")]
     places = " or ".join(map(str, candidates))
     if wanted:
         return None, [Finding("socket", "error", f"no daemon answers at {places}", f"nls up --socket {wanted}")]
@@ -131,6 +134,8 @@ def _daemon(path: Path) -> tuple[dict[str, Any] | None, Finding]:
         status = json.loads(answer.read())
         told, version = status["protocol"], status["version"]
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+        if (holder := holder_of(path)) is not None and holder.stopped:
+            return None, Finding("daemon", "error", f"the daemon at {path} does not answer: {holder}")
         text = f"what answers at {path} is no daemon of ours, or it hangs: {type(error).__name__}: {error}"
         return None, Finding("daemon", "error", text, "see its log, and start it again")
     finally:

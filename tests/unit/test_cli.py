@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import argparse
 import errno
+import fcntl
 import io
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
+import termios
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -198,6 +202,14 @@ def test_a_terminal_gets_one_live_line_that_goes_away() -> None:
     assert terminal.getvalue().count("waiting for a GPU (2. in line): GPU 0 is held by notebook-1 [0 s]") == 2
     assert "\n" not in terminal.getvalue()
     assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_the_live_line_is_never_longer_than_the_terminal() -> None:
+    ours, users = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as shown, os.fdopen(users, "w") as terminal:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+        WaitingLine(terminal).show({**WORKLOAD, "reason": "a reason that is longer than forty columns"})
+        assert shown.read(200) == b"\r\x1b[Knls: waiting for a GPU (2. in ... [0 s]"
 
 
 def test_a_file_gets_one_line_for_each_new_reason() -> None:

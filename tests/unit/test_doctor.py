@@ -91,6 +91,18 @@ def test_no_daemon_is_an_error_only_where_one_was_named(tmp_path: Path, monkeypa
     assert (long.level, "Linux allows 107" in long.text) == ("error", True)
 
 
+def test_where_the_nodes_daemon_was_killed_nobody_is_told_that_one_starts_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locate, "SYSTEM_SOCKET", tmp_path / "system.sock")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(locate.SYSTEM_SOCKET))
+    found = about(doctor.examine(None, {}), "socket")
+    assert (found.level, found.advice) == ("error", "clients wait for it, and start none of their own")
+    assert "its daemon was killed or is being started" in found.text
+
+
 def test_a_socket_that_others_could_replace_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "s"
     path.touch()

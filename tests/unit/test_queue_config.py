@@ -9,8 +9,8 @@ from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Pool
-from nls_scheduler.daemon.config import ConfigError, load
-from nls_scheduler.requests.queue_config import complaint, parse_queues
+from nls_scheduler.daemon.config import load
+from nls_scheduler.requests.queue_config import NOBODY_S_ID, complaint, parse_queues
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.queues import Queue
@@ -78,9 +78,12 @@ def test_a_weight_of_zero_is_a_choice_and_quotas_beyond_the_node_are_told() -> N
     assert complaint(Policy(), gpus) is None
 
 
-def test_users_and_groups_are_looked_up_and_unknown_ones_refused() -> None:
+def test_users_and_groups_are_looked_up_and_unknown_ones_let_nobody_in_and_are_told() -> None:
     queues = load([f"queues={{'a': {{'users': ['root', {os.getuid()}], 'groups': ['root']}}}}"], []).policy.queues
     assert queues[0].uids == (0, os.getuid())
     assert queues[0].gids == (0,)
-    with pytest.raises(ConfigError, match="'no-such-user' among its users: this machine has no such user"):
-        load(["queues={'a': {'users': ['no-such-user']}}"], [])
+    for rule in ("users", "groups"):
+        policy = load([f"queues={{'a': {{'{rule}': ['nobody-has-this-name']}}}}"], []).policy
+        assert policy.queues[0].uids + policy.queues[0].gids == (NOBODY_S_ID,)
+        told = complaint(policy, [])
+        assert told == f"The queue 'a' names {rule} that this machine does not have: nobody is let in by them."

@@ -474,3 +474,29 @@ REASONS = {
 @pytest.mark.parametrize(("cell", "reason"), REASONS.items())
 def test_a_reason_is_a_clause_for_people(cell, reason):
     assert roundtrip(cell).unsaved == {"x": reason}
+
+
+def test_moments_of_one_zone_are_so_in_the_next_process():
+    """Python subtracts two of one zone as a clock on the wall does, and of two zones in UTC, be these equal or not."""
+    before = """
+import datetime
+class Zone(datetime.tzinfo):
+    def utcoffset(self, moment): return datetime.timedelta(hours=1 + (moment.month > 3))
+    def dst(self, moment): return datetime.timedelta()
+zone = Zone()
+march, june = (datetime.datetime(2024, month, 1, tzinfo=zone) for month in (3, 6))
+hours = {"of": [datetime.time(3, fold=1, tzinfo=zone)]}
+"""
+    after = """
+assert june - march == datetime.timedelta(days=92)
+assert hours["of"][0].tzinfo is zone and hours["of"][0].fold == 1
+"""
+    check_in_a_new_process(before, after)
+
+
+def test_a_class_of_a_metaclass_in_c_costs_nobody_else_anything():
+    """pybind11's metaclass lets nobody take away what pickle has noted in a class."""
+    pytest.importorskip("contourpy")
+    result = roundtrip("import contourpy\nlines = contourpy.contour_generator(z=[[0, 1], [1, 0]])\nkept = 5")
+    assert result["kept"] == 5
+    assert list(result.unsaved) == ["lines"]

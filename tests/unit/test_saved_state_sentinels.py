@@ -39,6 +39,27 @@ assert Kind().either == 0
 assert Kind.class_traits()["one"].metadata["unset"] is traitlets.Undefined
 """,
     ),
+    "one that a class has": (
+        "import pyparsing\nmaybe = pyparsing.Opt(pyparsing.Literal('a')) + 'b'",
+        "assert maybe.parse_string('b').as_list() == ['b']",
+    ),
+    "argparse's string": (
+        """
+import argparse
+parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+parser.add_argument("--size", type=int, default=3)
+parser.add_argument("--name", help=argparse.SUPPRESS)
+commands = parser.add_subparsers(dest="command")
+commands.add_parser("go").add_argument("--far")
+""",
+        """
+assert vars(parser.parse_args([])) == {"size": 3, "command": None}
+assert vars(parser.parse_args(["go"])) == {"size": 3, "command": "go", "far": None}
+assert "name" not in parser.format_help()
+parser.add_argument("--later", default=argparse.SUPPRESS)
+assert "later" not in parser.parse_args([])
+""",
+    ),
     "a bare object of a library's": (
         "import configparser\nunset = [configparser._UNSET]",
         "assert unset == [configparser._UNSET]",

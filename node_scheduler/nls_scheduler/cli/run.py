@@ -35,6 +35,8 @@ the command's environment: CUDA_VISIBLE_DEVICES with its GPUs' UUIDs, NLS_GPU_CO
   NLS_GANG, NLS_GANG_SIZE and NLS_GANG_RANK (0, 1 ... in order of arrival). A gang of which a command fails is stopped
   and starts again whole, a few times.
 
+When the command ends, what it has left in the background is ended too: nothing holds a GPU that goes to somebody else.
+
 exit codes: the command's own, or 128+n when signal n ended it (nls run then ends by the same signal);
   2 bad input, 3 no daemon or refused, 75 stopped by the scheduler (the GPU was needed, the limit was passed, or the
   workload was released; the last line on stderr says which), 124 no GPU within --max-wait,

@@ -174,6 +174,11 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         directory = (path.parent if everybodys else state_dir) / "simulated"
         return SimulatedDriver(directory, simulation, context_memory_bytes, selection, for_everybody=everybodys)
 
+    if path != locate.SYSTEM_SOCKET and not named and locate.answers(locate.SYSTEM_SOCKET):
+        tell(
+            f"another daemon serves this node at {locate.SYSTEM_SOCKET}, and knows nothing of this one: "
+            f"clients ask that, and this one only with --socket {path}"
+        )
     try:
         _take_the_place_of_an_unasked_one(path)
         server.serve(path, make_driver, settings, state_dir / JOURNAL_NAME, options.idle_exit, answers, reload, cluster)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from nls_scheduler.cli.output import write
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _CLEAR: Final = "\r\x1b[K"
+_USUAL_WIDTH: Final = 80
+"""Of a terminal that does not know its own."""
 
 
 class WaitingLine:
@@ -38,11 +42,20 @@ class WaitingLine:
     def tick(self) -> None:
         """Bring the live line up to date; to be called about once a second."""
         if self._live and self._since is not None:
-            waited_s = int(time.monotonic() - self._since)
-            write(self._stream, f"{_CLEAR}nls: {self._text} [{waited_s} s]")
+            waited = f" [{int(time.monotonic() - self._since)} s]"
+            text, most = f"nls: {self._text}", max(0, _width_of(self._stream) - 1 - len(waited))
+            text = text if len(text) <= most else text[: max(0, most - 3)] + "..."
+            write(self._stream, f"{_CLEAR}{text}{waited}")
 
     def clear(self) -> None:
         """The wait is over. Idempotent."""
         if self._live and self._since is not None:
             write(self._stream, _CLEAR)
         self._since, self._text = None, ""
+
+
+def _width_of(terminal: TextIO) -> int:
+    """In columns: a longer line would be broken, and only its last part cleared."""
+    with suppress(OSError, ValueError):
+        return os.get_terminal_size(terminal.fileno()).columns or _USUAL_WIDTH
+    return _USUAL_WIDTH

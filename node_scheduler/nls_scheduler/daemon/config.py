@@ -23,7 +23,7 @@ from nls_scheduler.daemon.http.observed import parse_address
 from nls_scheduler.daemon.poller import PollRates
 from nls_scheduler.daemon.settings import DaemonSettings
 from nls_scheduler.requests.pool_config import check_rules, parse_pools
-from nls_scheduler.requests.queue_config import parse_queues
+from nls_scheduler.requests.queue_config import NOBODY_S_ID, parse_queues
 from nls_scheduler.requests.submission import Defaults
 from nls_scheduler.units.sizes import parse_size
 from nls_scheduler.views.veil import Access
@@ -57,8 +57,6 @@ _EXAMPLES: Final[dict[object, str]] = {
 """Of values as a shell's user writes them, by the setting's name or type."""
 _NOT_THE_TRAIT_S: Final = (ValueError, TypeError, TraitError, SyntaxError, MemoryError, RecursionError)
 """What a text leads to that is no value of its setting."""
-_NOBODY_S_ID: Final = 2**32 - 1
-"""(uid_t) -1, which stands for no user in system calls."""
 
 
 class ConfigError(ValueError):
@@ -376,27 +374,31 @@ def _from_flags(assignments: Sequence[str]) -> Config:
 
 
 def _id_of_user(user: str | int) -> int:
+    """Of one whose account was deleted, nobody's: that keeps no daemon from starting."""
     try:
         return _number(user) if str(user).isdecimal() else pwd.getpwnam(str(user)).pw_uid
     except KeyError:
-        raise ValueError("this machine has no such user.") from None
+        return NOBODY_S_ID
 
 
 def _id_of_group(group: str | int) -> int:
     try:
         return _number(group) if str(group).isdecimal() else grp.getgrnam(str(group)).gr_gid
     except KeyError:
-        raise ValueError("this machine has no such group.") from None
+        return NOBODY_S_ID
 
 
 def _number(named: str | int) -> int:
-    if int(named) >= _NOBODY_S_ID:
+    if int(named) >= NOBODY_S_ID:
         raise ValueError("no user and no group has so large a number.")
     return int(named)
 
 
 def _gid(group: str) -> int | None:
     try:
-        return _id_of_group(group) if group else None
+        number = _id_of_group(group) if group else None
     except ValueError as error:
         raise ConfigError(f"admin_group = {group!r} cannot be used: {error}") from error
+    if number == NOBODY_S_ID:
+        raise ConfigError(f"admin_group = {group!r} cannot be used: this machine has no such group.")
+    return number

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _FIELDS: Final = ("parent", "priority", "quota", "limit", "over_quota_weight", "max_priority", "users", "groups")
 _NAME_LIMIT: Final = 63
 _UNLIMITED: Final = (None, -1)
+NOBODY_S_ID: Final = 2**32 - 1
+"""(uid_t) -1, which stands for no user in system calls: of users and groups that this machine does not have."""
 
 
 def parse_queues(
@@ -145,9 +147,13 @@ def _check_children(queue: Queue, children: list[Queue], pools: tuple[str, ...])
 
 
 def complaint(policy: Policy, gpus: Iterable[Gpu]) -> str | None:
-    """What does not fit this node, one sentence: quotas that are more than the pool has."""
+    """What does not fit this node, one sentence: people whom it has not, quotas that are more than the pool has."""
     if not policy.queues:
         return None
+    for queue in policy.queues:
+        if NOBODY_S_ID in (*queue.uids, *queue.gids):
+            what = "users" if NOBODY_S_ID in queue.uids else "groups"
+            return f"The queue {queue.name!r} names {what} that this machine does not have: nobody is let in by them."
     count: dict[str, int] = {}
     for gpu in gpus:
         pool = policy.pool_of(gpu).name
