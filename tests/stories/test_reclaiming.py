@@ -134,6 +134,27 @@ def test_a_daemon_that_stood_still_past_the_deadline_interrupts_before_it_stops(
     assert stage.runs("bob")
 
 
+@pytest.mark.parametrize("what", ["new rules", "stands still"])
+def test_while_nobody_can_be_interrupted_no_time_to_do_so_runs_out(what: str) -> None:
+    """After a restart it is quiet until all have reported: for longer than new rules leave, or than it stood still."""
+    policy = {"reclaim_deadline_s": 30.0, "stop_grace_s": 2.0, "interrupt_grace_s": 10.0, "reconnect_grace_s": 30.0}
+    stage = a_long_cell_above_its_request(**policy)
+    stage.node.deaf = True
+    stage.after(5.0)
+    stage.node.tell(ev.DaemonRestarted(stage.node.now, forgetful=False))
+    stage.after(1.0)
+    if what == "new rules":
+        stage.node.tell(ev.PolicyChanged(stage.node.now, replace(stage.node.state.policy, reclaim_deadline_s=15.0)))
+    else:
+        stage.node.now += 20.0
+        stage.node.tell(ev.DaemonStoodStill(stage.node.now, 20.0))
+    stage.after(36.0)
+    assert stage.orders("alice") == ["start", "trim", "interrupt"]
+    stage.after(20.0)
+    assert stage.orders("alice")[:4] == ["start", "trim", "interrupt", "stop"]
+    assert stage.runs("bob")
+
+
 def test_a_short_deadline_leaves_half_of_it_to_the_cell() -> None:
     stage = a_long_cell_above_its_request(reclaim_deadline_s=3.0, stop_grace_s=0.5, interrupt_grace_s=10.0)
     stage.after(0.9)

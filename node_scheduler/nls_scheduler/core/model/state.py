@@ -109,8 +109,9 @@ class NodeState:
         return self.quiet_until if self.quiet else self.at
 
     def told_since(self, workload: Workload) -> float:
-        """Since when it is told to leave, or from when on it would be."""
-        return self.orders_from if workload.told_since is None else workload.told_since
+        """Since when it is told to leave, or from when on it would be; by an interrupt, once there was one."""
+        told_since = self.orders_from if workload.told_since is None else workload.told_since
+        return told_since if workload.interrupt is None else max(told_since, workload.interrupt.issued_at)
 
     @property
     def settling(self) -> bool:

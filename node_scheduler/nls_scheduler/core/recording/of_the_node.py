@@ -76,22 +76,25 @@ def _(event: ev.DaemonStoodStill, state: NodeState) -> NodeState:
 
 
 def _later(workload: Workload, late_s: float, now: float) -> Workload:
-    """Whom nobody could interrupt meanwhile is told anew that it has to leave."""
+    """Whom nobody could interrupt meanwhile is told anew that it has to leave: not before it is quiet no more."""
     asked = {"pending": workload.pending, "trim": workload.trim, "wanted": workload.wanted}
     told_since = None if workload.told_since is None else workload.told_since + late_s
     return updated(
         workload,
         **{name: replace(each, deadline_at=each.deadline_at + late_s) for name, each in asked.items() if each},
         trim_shows_by=None if workload.trim_shows_by is None else workload.trim_shows_by + late_s,
-        told_since=now if told_since is not None and workload.interrupt is None else told_since,
+        told_since=max(now, told_since) if told_since is not None and workload.interrupt is None else told_since,
     )
 
 
 @_record.register
 def _(event: ev.PolicyChanged, state: NodeState) -> NodeState:
-    """A cell that is to leave has the time of the last rungs by the new rules, too: an interrupt is not taken back."""
+    """A cell that is to leave has the time of the last rungs by the new rules, too: an interrupt is not taken back.
+
+    Nor is one given while it is quiet: who has its time from then on keeps that.
+    """
     told_anew = (
-        replace(w, told_since=event.at if w.interrupt is None else w.interrupt.issued_at)
+        replace(w, told_since=max(event.at, w.told_since) if w.interrupt is None else w.interrupt.issued_at)
         for w in state.workloads.values()
         if w.told_since is not None and w.executing
     )
