@@ -15,7 +15,7 @@ AT_ONCE = 50
 FOUND = (10165, 80974, 81374, 98000, 113824, 165198, 190706, 418819, 426271)
 """Later ones that went wrong once, and that no short story tells.
 
-A deadline that is put off and comes nearer again just after an interrupt; nodes on which more is promised than there is.
+A deadline that is put off and comes nearer again after an interrupt; nodes on which more is promised than there is.
 """
 FIRST = [
     *range(0, examples(350), AT_ONCE),
