@@ -175,6 +175,17 @@ def test_where_nothing_is_free_a_request_within_its_queues_share_is_named() -> N
     assert told(stage, "third")["advice"] == ["Nothing is free on paper: something has to end first."]
 
 
+def test_who_has_more_than_the_share_of_its_queue_reads_that_it_may_be_taken_back() -> None:
+    stage = Stage(
+        2, queues=(Queue("ours", quota={"default": 1.0}), Queue("theirs", over_quota_weight={"default": 0.0}))
+    )
+    stage.command("lent", 1.0, queue="theirs", requeue=True)
+    stage.command("owed", 1.0, queue="ours")
+    lent = "Its queue 'theirs' has 1 GPUs, and a fair share of 0: others may take back what is above."
+    assert told(stage, "lent")["steps"][2] == lent
+    assert not [step for step in told(stage, "owed")["steps"] if "fair share" in step]
+
+
 def test_room_that_is_kept_for_another_is_not_offered_for_a_smaller_request() -> None:
     stage = Stage(2, starvation_s=60.0)
     for name in ("first", "second"):

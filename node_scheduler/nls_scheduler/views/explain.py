@@ -18,7 +18,7 @@ from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
 from nls_scheduler.core.planning.making_room.rooms import Rooms, has_room, out_of_service, room_bytes
 from nls_scheduler.core.planning.places.freezing import freeze_at, may_freeze
 from nls_scheduler.core.step import step
-from nls_scheduler.units.sizes import format_bytes, format_bytes_down, format_bytes_up, format_seconds
+from nls_scheduler.units.sizes import format_amount, format_bytes, format_bytes_down, format_bytes_up, format_seconds
 from nls_scheduler.views.queues import pool_figures
 from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.views.veil import SEES_ALL
@@ -87,6 +87,7 @@ def _steps(state: NodeState, workload: Workload, entry: PlanEntry, now: float, n
         return [*steps, f"It asks for nothing any more: {ended}.", *_before_its_end(state, workload)]
     if entry.home:
         steps.append(f"Its request is counted on {state.label(entry.home)}.")
+        steps += _whether_it_is_lent(state, workload)
     else:
         steps.append("Its request is counted nowhere yet: it is not admitted.")
     if not workload.wants_gpu:
@@ -108,6 +109,21 @@ def _steps(state: NodeState, workload: Workload, entry: PlanEntry, now: float, n
         given = sentence(workload.pending.reason, names)
         steps.append(f"The order to {workload.pending.order.value} has been given: {given}.")
     return [*steps, f"So: {sentence(entry.reason, names)}."]
+
+
+def _whether_it_is_lent(state: NodeState, workload: Workload) -> list[str]:
+    """Whether its queue has more than its share, so that the guarantee holds until another one asks for its own."""
+    if not state.policy.queues or not workload.spec.preemptible:
+        return []
+    ledger = ledger_of(state)
+    pool = next(iter(ledger.pools_of(workload.home)), workload.spec.pools[0])
+    queue = ledger.above_share(workload, pool)
+    if queue is None:
+        return []
+    used, fair = (format_amount(of(queue.name, pool)) for of in (ledger.used, ledger.fair))
+    return [
+        f"Its queue {queue.name!r} has {used} GPUs, and a fair share of {fair}: others may take back what is above."
+    ]
 
 
 def _before_its_end(state: NodeState, workload: Workload) -> list[str]:

@@ -204,6 +204,11 @@ class Ledger:
                 return queue
         return None
 
+    def above_share(self, workload: Workload, pool: str) -> Queue | None:
+        """The first of its queues that has more of `pool` than its fair share: others may take from it."""
+        chain = self.tree.chain(self.leaf(workload))
+        return next((q for q in chain if self.used(q.name, pool) > self.fair(q.name, pool) + TOLERANCE), None)
+
     def is_within_share(self, unit: Sequence[Workload]) -> bool:
         """Whether with all of `unit` in one of its pools their queue and all above it have no more than their share."""
         chain = [queue.name for queue in self.tree.chain(self.leaf(unit[0]))]
