@@ -181,7 +181,7 @@ def test_who_has_more_than_the_share_of_its_queue_reads_that_it_may_be_taken_bac
     )
     stage.command("lent", 1.0, queue="theirs", requeue=True)
     stage.command("owed", 1.0, queue="ours")
-    lent = "Its queue 'theirs' has 1 GPUs, and a fair share of 0: others may take back what is above."
+    lent = "Its queue 'theirs' has 1, and a fair share of 0 GPUs: others may take back what is above."
     assert told(stage, "lent")["steps"][2] == lent
     assert not [step for step in told(stage, "owed")["steps"] if "fair share" in step]
 

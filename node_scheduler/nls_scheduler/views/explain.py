@@ -122,7 +122,7 @@ def _whether_it_is_lent(state: NodeState, workload: Workload) -> list[str]:
         return []
     used, fair = (format_amount(of(queue.name, pool)) for of in (ledger.used, ledger.fair))
     return [
-        f"Its queue {queue.name!r} has {used} GPUs, and a fair share of {fair}: others may take back what is above."
+        f"Its queue {queue.name!r} has {used}, and a fair share of {fair} GPUs: others may take back what is above."
     ]
 
 
