@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     _Content = tuple[dict[str, Any], dict[Any, bool], dict[Any, bool]]
 
 _NOT_THE_USERS = ("CUDA_VISIBLE_DEVICES", "NLS_")
+_OF_A_DIALECT = (
+    *("delimiter", "doublequote", "escapechar", "lineterminator"),
+    *("quotechar", "quoting", "skipinitialspace", "strict"),
+)
 _OF_A_CONTEXT = ("prec", "rounding", "Emin", "Emax", "capitals", "clamp")
 
 
@@ -69,6 +73,7 @@ def of_process() -> tuple[Aspect, ...]:
         Aspect(
             "csv's field limit", lambda: _of("csv").field_size_limit(), lambda n: _of("csv").field_size_limit(n), "csv"
         ),
+        Aspect("csv's dialects", _dialects, _register_dialects, "csv"),
         Aspect(
             "the start method of processes",
             lambda: _of("multiprocessing").get_start_method(allow_none=True),
@@ -172,6 +177,16 @@ def _set_limits(kept: Mapping[str, int]) -> None:
 def _traced_frames() -> int | None:
     """Of each allocation; `None`: nothing is traced."""
     return _of("tracemalloc").get_traceback_limit() if _of("tracemalloc").is_tracing() else None
+
+
+def _dialects() -> dict[str, dict[str, Any]]:
+    found = {name: _of("csv").get_dialect(name) for name in _of("csv").list_dialects()}
+    return {name: {rule: getattr(dialect, rule) for rule in _OF_A_DIALECT} for name, dialect in found.items()}
+
+
+def _register_dialects(dialects: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, rules in dialects.items():
+        _of("csv").register_dialect(name, **rules)
 
 
 def _mime_types() -> dict[str, str] | None:

@@ -460,7 +460,8 @@ def test_attributes_that_cells_set_on_sys_and_os_come_back_and_the_processs_own_
 
 def test_what_the_system_and_python_were_told_for_the_whole_process_holds_in_the_next():
     before = (
-        "import decimal, mimetypes, os, resource, sys, threading, tracemalloc\n"
+        "import csv, decimal, mimetypes, os, resource, sys, threading, tracemalloc\n"
+        "csv.register_dialect('mine', 'excel', delimiter=';')\n"
         "usual, cpu = os.nice(0), min(os.sched_getaffinity(0))\n"
         "os.nice(1); os.sched_setaffinity(0, {cpu}); threading.stack_size(1 << 20)\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (333, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))\n"
@@ -473,5 +474,6 @@ def test_what_the_system_and_python_were_told_for_the_whole_process_holds_in_the
         "assert decimal.DefaultContext.prec == 5 and decimal.getcontext().prec == 28\n"
         "assert mimetypes.guess_type('x.qqq') == ('a/b', None) and mimetypes.guess_type('x.html')[0] == 'text/html'\n"
         "assert tracemalloc.get_traceback_limit() == 3 and tracemalloc.is_tracing()\n"
+        "assert list(csv.reader(['a;b'], 'mine')) == [['a', 'b']] and list(csv.reader(['a,b'])) == [['a', 'b']]\n"
     )
     assert carried_on(before, after) == []
