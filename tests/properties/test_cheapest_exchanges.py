@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import product
 
 import pytest
-from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
 from nls_scheduler.core.planning.making_room import make_room as making_room
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece, cheapest

@@ -12,8 +12,8 @@ import weakref
 from typing import TYPE_CHECKING
 
 import pytest
-from effort import examples
 
+from effort import examples
 from left_out import thinned
 from saved_state_roundtrip import cells, of_user
 

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from effort import examples
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from effort import examples
 
+from effort import examples
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.planning.homes.assign import assign_homes
 from nls_scheduler.core.planning.plan import make_plan

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from effort import examples
 
+from effort import examples
 from left_out import thinned
 from nls_scheduler.core.model.commands import EndProcess, FreezeProcess, StopProcess, ThawProcess
 from nls_scheduler.core.model.policy import Policy

@@ -9,10 +9,10 @@ import sys
 
 import cloudpickle
 import pytest
-from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from hostile_objects import HOSTILE, hostile
 from nls_jupyter.gpu_process.warm_imports import Imports
 from nls_jupyter.saved_state import Interpreter, Saver

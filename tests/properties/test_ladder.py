@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
-from effort import examples
 
+from effort import examples
 from nls_scheduler.core.model.commands import InterruptCell, StopProcess
 from nls_scheduler.core.model.events import SupervisorLost
 from nls_scheduler.core.model.spec import Kind

@@ -7,8 +7,8 @@ from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from effort import examples
 
+from effort import examples
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, TrimMemory, WorkloadCommand
 from nls_scheduler.core.model.spec import Kind

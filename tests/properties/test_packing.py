@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
-from effort import examples
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.planning.making_room.packing import Item, cannot_fit, has_no_way, pack
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from effort import examples
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from test_histories import Histories
 from test_queue_histories import QueueHistories
 
+from effort import examples
 from nls_scheduler.core import simulator
 from nls_scheduler.core.model.commands import SetTimer
 from nls_scheduler.core.model.events import TimerFired

@@ -6,10 +6,10 @@ import os
 
 import numpy as np
 import pytest
-from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from nls_jupyter.saved_state import Saver, arena
 from nls_jupyter.saved_state.window import Window
 from saved_state_roundtrip import Roundtrip, restore, taken

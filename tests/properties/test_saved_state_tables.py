@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from saved_state_roundtrip import Roundtrip
 
 pd = pytest.importorskip("pandas")

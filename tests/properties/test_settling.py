@@ -10,9 +10,9 @@ import random
 from dataclasses import replace
 
 import pytest
-from effort import examples
 
 from at_rest import comes_to_rest
+from effort import examples
 from left_out import thinned
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.policy import Policy

@@ -9,10 +9,10 @@ import weakref
 import cloudpickle
 import numpy as np
 import pytest
-from effort import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from effort import examples
 from nls_jupyter.saved_state import Saver, order, other_threads
 from saved_state_roundtrip import restore
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
-from effort import examples
 
+from effort import examples
 from left_out import thinned
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.policy import Policy
