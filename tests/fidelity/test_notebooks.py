@@ -69,7 +69,9 @@ def _event(output: Any) -> dict[str, Any]:
     return event
 
 
-@pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=() if mode is MODES[0] else (LONG,), id=mode.name) for mode in MODES]
+)
 @pytest.mark.parametrize(
     "path",
     [pytest.param(path, marks=() if path.stem in QUICK else (LONG,), id=path.stem) for path in NOTEBOOKS],

@@ -11,6 +11,7 @@ import pytest
 
 from auto_kernel import AutoKernel
 from daemon_process import DaemonProcess
+from left_out import thinned
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def test_ipywidgets_work_in_both_directions(notebook: AutoKernel) -> None:
     assert states["states"][comm_id]["state"]["value"] == 2
 
 
-@pytest.mark.parametrize("how", ["suspended", "killed"])
+@pytest.mark.parametrize("how", thinned(["suspended", "killed"], 2, "ways to lose a widget's process"))
 def test_widgets_that_come_back_go_on_with_the_views_that_are_open(notebook: AutoKernel, how: str) -> None:
     pytest.importorskip("ipywidgets")
     ran = notebook.run(

@@ -49,6 +49,7 @@ def notebook(daemon_of_module: DaemonProcess, tmp_path: Path) -> Iterator[AutoKe
         yield kernel
 
 
+@pytest.mark.long("objects that die while they are brought back")
 def test_a_proxy_that_dies_while_it_is_brought_back_costs_only_its_own_name(notebook: AutoKernel) -> None:
     notebook.run(MUTE)
     notebook.run("%gpu suspend")

@@ -87,6 +87,7 @@ def test_a_restart_that_was_interrupted_says_that_it_is_carried_out(bench: Bench
     assert book.fails("%%gpu\nquick").ename == "NameError"
 
 
+@pytest.mark.long("tracebacks in rare cases")
 def test_a_line_inside_a_gpu_cell_shows_nothing_of_ours_either(bench: Bench, book: Book) -> None:
     daemon = bench.daemon.process
     assert daemon is not None

@@ -108,6 +108,7 @@ def test_a_release_from_elsewhere_saves_first(bench: Bench, unsaved: Unsaved) ->
     assert lost_cells(back.stderr) == 0
 
 
+@pytest.mark.long("releases in mid-cell")
 def test_a_release_in_mid_cell_interrupts_the_cell_and_saves_what_had_completed(bench: Bench, tmp_path: Path) -> None:
     book = bench.open()
     book.gpu("n = 1")

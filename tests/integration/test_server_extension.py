@@ -57,6 +57,7 @@ def test_a_page_sees_a_notebooks_gpu_as_it_comes_and_goes(bench: LabBench) -> No
     assert other.messages[-1]["version"] <= page.messages[-1]["version"]
 
 
+@pytest.mark.long("what pages are told in rare cases")
 def test_a_notebook_that_is_renamed_is_shown_by_its_new_name(bench: LabBench) -> None:
     page, book = bench.page(), bench.open()
     book.gpu("1")
@@ -84,6 +85,7 @@ def test_a_notebook_that_only_waits_is_known_as_its_kernels(directory: Path) -> 
         assert cell.finish().result == "2"
 
 
+@pytest.mark.long("what pages are told in rare cases")
 def test_request_and_limit_can_be_changed_and_nothing_else(bench: LabBench) -> None:
     book = bench.open()
     book.gpu("1")

@@ -162,6 +162,7 @@ def test_one_that_needs_too_much_memory_is_ended_and_the_log_says_so(book: Book)
     assert book.run(f"{STANDBY}.pid").result is None
 
 
+@pytest.mark.long("settings of standbys")
 def test_a_wrong_setting_is_named(book: Book) -> None:
     book.run("import os; os.environ['NLS_STANDBY_MEMORY'] = 'lots'")
     assert "NLS_STANDBY_MEMORY or GpuMagics.standby_memory: 'lots' is not a size" in book.fails("%%gpu\n1").evalue

@@ -36,6 +36,7 @@ def in_subshell(notebook: AutoKernel, code: str) -> str:
     return notebook.send("execute_request", content, subshell_id=subshell_id)
 
 
+@pytest.mark.long("subshells that wait")
 def test_ctrl_c_reaches_the_cell_that_runs_while_a_subshells_cell_waits(notebook: AutoKernel) -> None:
     running = notebook.client.execute("%%gpu\nprint('up', flush=True)\ntime.sleep(600)")
     shown = notebook.until(running, lambda ran: "up" in ran.text())

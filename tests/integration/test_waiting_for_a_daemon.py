@@ -190,6 +190,7 @@ def book(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Bench, Book
         yield bench, bench.open("notebook.ipynb")
 
 
+@pytest.mark.long("a notebook that waits for its daemon: commands do here")
 def test_a_notebook_waits_for_a_daemon_that_is_started_anew(book: tuple[Bench, Book]) -> None:
     bench, notebook = book
     bench.daemon.kill()

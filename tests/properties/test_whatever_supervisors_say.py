@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
 
-AT_ONCE = 10
+AT_ONCE = 5
 # Of the steps of a history, the part after which everything is said.
 PART = 0.005
 # Of all that one message can be, so much is said.
@@ -64,7 +64,7 @@ def said(state: NodeState, workload: Workload, random: Random) -> Iterator[Workl
                 continue
 
 
-@pytest.mark.parametrize("first", thinned(FIRST, 6, "histories in which supervisors say anything"))
+@pytest.mark.parametrize("first", thinned(FIRST, 12, "histories in which supervisors say anything"))
 def test_whatever_a_supervisor_says_breaks_nothing(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(first)
     heard = 0
