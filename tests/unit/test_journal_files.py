@@ -17,6 +17,7 @@ from nls_scheduler.core.model.ids import ProcessId, WorkloadId
 from nls_scheduler.daemon import journal as journal_module
 from nls_scheduler.daemon import journal_tables, state_folder
 from nls_scheduler.daemon.journal import Journal
+from nls_scheduler.daemon.journal_files import JournalFiles
 
 FILES = ("journal.db", "journal.db-wal", "journal.db-shm")
 
@@ -279,3 +280,20 @@ def test_nobody_else_can_open_a_new_journal_not_even_for_a_moment(path, monkeypa
     finally:
         os.umask(before)
     assert modes == [0o600] * 4
+
+
+@pytest.mark.parametrize("harm", [delete(*FILES), delete("journal.db-wal"), put_another_in_its_place])
+def test_harm_between_a_write_and_the_look_after_it_is_found_with_the_next(tmp_path, harm):
+    files = JournalFiles(tmp_path / "journal.db")
+    for name in FILES:
+        (tmp_path / name).write_bytes(b"content")
+    files.remember()
+    harm(tmp_path)
+    files.remember()
+    assert files.harm() is not None
+
+
+def test_a_journal_that_is_deleted_before_it_was_seen_is_missed(tmp_path):
+    files = JournalFiles(tmp_path / "journal.db")
+    files.remember()
+    assert files.harm() == f"{tmp_path / 'journal.db'} was deleted"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _EXTRAS: Final = ("-wal", "-shm")
+_NO_FILE: Final = (0, 0, 0)
 
 
 class JournalFiles:
@@ -29,9 +30,13 @@ class JournalFiles:
         self._known: dict[str, tuple[int, int, int]] = {}
 
     def remember(self) -> None:
-        """They are now as their owner has left them."""
-        looked_at = ((extra, self._look(extra)) for extra in ("", *_EXTRAS))
-        self._known = {extra: seen for extra, seen in looked_at if seen is not None}
+        """They are now as their owner has left them; what has gone or is another file since was harmed just then."""
+        for extra in ("", *_EXTRAS):
+            known, now = self._known.get(extra), self._look(extra)
+            if now is not None and (known is None or now[:2] == known[:2]):
+                self._known[extra] = now
+            elif known is None and not extra:
+                self._known[extra] = _NO_FILE
 
     def harm(self) -> str | None:
         """What somebody else has done to them since, as the end of a sentence; `None`: nothing."""
