@@ -279,7 +279,8 @@ class Daemon(Loop):
         if workload.phase is Phase.FAILED:
             detail = "It has failed, and is on no GPU: `nls resume` gives it another try."
             raise Problem(409, "Not possible", detail)
-        if workload.cell_waits:
+        # Who has not reported since a restart may have ended that cell long since.
+        if workload.cell_waits and workload_id not in self.state.unreported:
             detail = "A cell of it waits for the GPU, and brings it back: interrupt the cell, or wait for its end."
             raise Problem(409, "Not possible", detail)
         self.apply(events.SuspendRequested(awake_s(), workload_id, f"suspended by {peer.role(workload)}"))
