@@ -29,7 +29,7 @@ import xxhash
 
 from nls_jupyter.between.seams import TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state.buffers import owner_behind, span_of
-from nls_jupyter.saved_state.kinds import content_of
+from nls_jupyter.saved_state.kinds import content_of, is_of
 from nls_jupyter.saved_state.slots import hides_any
 
 if TYPE_CHECKING:
@@ -384,7 +384,7 @@ def is_found_builtin(function: types.BuiltinFunctionType) -> bool:
     if importable(function) or is_exported(function):
         return True
     owner: Any = function.__self__
-    return isinstance(owner, type) and importable(owner)
+    return is_of(owner, type) and importable(owner)
 
 
 def is_found_descriptor(descriptor: Any) -> bool:

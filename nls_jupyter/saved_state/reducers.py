@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import importlib
 import importlib.util
+import operator
 import sys
 import types
 import warnings
@@ -118,8 +119,8 @@ def _reduce_method(method: Any) -> Any:
 
 
 def load_exported(module: str, name: str) -> Any:
-    """A module's function that is a method of an instance of its own."""
-    return getattr(importlib.import_module(module), name)
+    """What a module offers under a name, or under one of its class's attributes (`Opt.missing`)."""
+    return operator.attrgetter(name)(importlib.import_module(module))
 
 
 def function_in(owner: type, name: str) -> Any:

@@ -11,21 +11,21 @@ import sys
 import threading
 import types
 import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between.seams import THREAD_TARGET
 from nls_jupyter.saved_state.aspect import Aspect
 from nls_jupyter.saved_state.kinds import is_of
 from nls_jupyter.saved_state.origins import is_the_users_module
+from nls_scheduler.processes.guardian import is_guardian
+from nls_scheduler.processes.proc import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-#: In the command line of whoever looks after a GPU process, and takes in what its programs leave behind.
-_GUARDIAN: Final = b"guardian.py"
 #: In the command lines of what libraries start for themselves, and start again when they need it.
 _OF_LIBRARIES: Final = (b"multiprocessing", b"loky", b"torch_shm_manager", b"compile_worker", b"debugpy")
-_READ_BYTES: Final = 1 << 16
 
 
 class Running:
@@ -93,13 +93,15 @@ class Running:
 
     def _programs(self) -> Iterable[str]:
         """Those of libraries, and what Python's own workers run, are left out."""
-        own, values = _command_of(os.getpid()), list(self._shell.user_ns.values())
+        found = {pid: words_of(pid) for pid in _started_by_this()}
+        if not found:
+            return
+        own, values = words_of(os.getpid()), list(self._shell.user_ns.values())
         named = {value.pid for value in values if is_of(value, subprocess.Popen)}
-        for pid in _started_by_this():
-            command = _command_of(pid)
-            if command not in {b"", own} and pid not in named and not any(mark in command for mark in _OF_LIBRARIES):
-                name = os.fsdecode(command.partition(b"\0")[0]).rpartition("/")[2]
-                yield f"{name} (process {pid})"
+        for pid, words in found.items():
+            of_library = words == own or any(mark in word for word in words for mark in _OF_LIBRARIES)
+            if words[0] and not of_library and pid not in named:  # one that has ended has no words
+                yield f"{os.fsdecode(words[0]).rpartition('/')[2]} (process {pid})"
 
     def _is_noted(self, thing: Any) -> bool:
         return self._started.get(id(thing)) is thing
@@ -127,7 +129,7 @@ def _started_by_this() -> Iterator[int]:
     """The processes that this one has started, and what these have; also where those that did have ended."""
     this, guardian = os.getpid(), os.getppid()
     found = _children_of(this) if _has_children() else []
-    if _GUARDIAN in _command_of(guardian):
+    if is_guardian(guardian):  # which takes in what programs leave behind
         found += _children_of(guardian)
     while found:
         if (pid := found.pop()) != this:
@@ -148,16 +150,6 @@ def _children_of(pid: int) -> list[int]:
     found: list[int] = []
     with contextlib.suppress(OSError):  # it has just ended; or Linux was built without these
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - at each save
-            found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+            with contextlib.suppress(OSError):
+                found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_bytes().split())
     return found
-
-
-def _command_of(pid: int) -> bytes:
-    """Its words; of one that has ended there are none."""
-    return _read(f"/proc/{pid}/cmdline").rstrip(b"\0")
-
-
-def _read(path: str) -> bytes:
-    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:  # noqa: PTH123 - at each save
-        return file.read(_READ_BYTES)
-    return b""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import sys
 import types
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nls_jupyter.saved_state.kinds import content_of, is_of, module_of
 from nls_jupyter.saved_state.looks import importable, is_written_in_python, slots_of
 from nls_jupyter.saved_state.origins import is_the_users_module
+from nls_jupyter.saved_state.reducers import load_exported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,15 +43,10 @@ def by_name(kind: type, otherwise: Reduce | None) -> Reduce | None:
 
     def reduce(thing: Any) -> Any:
         if (place := _place_of(thing)) is not None:
-            return load_sentinel, place
+            return load_exported, place
         return NotImplemented if otherwise is None else otherwise(thing)
 
     return reduce
-
-
-def load_sentinel(module: str, path: str) -> Any:
-    """This process's own."""
-    return functools.reduce(getattr, path.split("."), importlib.import_module(module))
 
 
 def _place_of(thing: Any) -> tuple[str, str] | None:

@@ -174,11 +174,8 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         directory = (path.parent if everybodys else state_dir) / "simulated"
         return SimulatedDriver(directory, simulation, context_memory_bytes, selection, for_everybody=everybodys)
 
-    if path != locate.SYSTEM_SOCKET and not named and locate.answers(locate.SYSTEM_SOCKET):
-        tell(
-            f"another daemon serves this node at {locate.SYSTEM_SOCKET}, and knows nothing of this one: "
-            f"clients ask that, and this one only with --socket {path}"
-        )
+    if not named:
+        _say_whether_another_serves(path)
     try:
         _take_the_place_of_an_unasked_one(path)
         server.serve(path, make_driver, settings, state_dir / JOURNAL_NAME, options.idle_exit, answers, reload, cluster)
@@ -193,6 +190,17 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         tell(f"The daemon cannot serve {path}: {why(error).removesuffix('.')}.{helps}")
         return exit_codes.NO_DAEMON
     return 0
+
+
+def _say_whether_another_serves(path: Path) -> None:
+    """Of this user's own daemon, which clients would not ask beside the node's."""
+    from nls_scheduler.wire import locate
+
+    if path != locate.SYSTEM_SOCKET and locate.answers(locate.SYSTEM_SOCKET):
+        tell(
+            f"another daemon serves this node at {locate.SYSTEM_SOCKET}, and knows nothing of this one: "
+            f"clients ask that, and this one only with --socket {path}"
+        )
 
 
 def _take_the_place_of_an_unasked_one(path: Path) -> None:

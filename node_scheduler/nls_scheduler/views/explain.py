@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.planning.homes.queue_ledger import Ledger
     from nls_scheduler.views.veil import Viewer
 
 _OFF: tuple[Phase, ...] = (Phase.QUEUED, Phase.SUSPENDED)
@@ -116,7 +117,7 @@ def _whether_it_is_lent(state: NodeState, workload: Workload) -> list[str]:
     if not state.policy.queues or not workload.spec.preemptible:
         return []
     ledger = ledger_of(state)
-    pool = next(iter(ledger.pools_of(workload.home)), workload.spec.pools[0])
+    pool = _pool_of(ledger, workload)
     queue = ledger.above_share(workload, pool)
     if queue is None:
         return []
@@ -150,13 +151,17 @@ def _queue(state: NodeState, workload: Workload) -> dict[str, Any] | None:
     if not state.policy.queues:
         return None
     ledger = ledger_of(state)
-    leaf = ledger.leaf(workload)
-    pool = next(iter(ledger.pools_of(workload.home)), workload.spec.pools[0])
+    leaf, pool = ledger.leaf(workload), _pool_of(ledger, workload)
     return {
         "name": workload.spec.queue,
         "counts_in": leaf,
         "chain": [{"name": q.name, **pool_figures(ledger, q, pool)} for q in ledger.tree.chain(leaf)],
     }
+
+
+def _pool_of(ledger: Ledger, workload: Workload) -> str:
+    """Where it counts, or would first."""
+    return next(iter(ledger.pools_of(workload.home)), workload.spec.pools[0])
 
 
 def _smaller(state: NodeState, workload: Workload, admission: Admission) -> list[str]:
