@@ -22,6 +22,7 @@ from nls_jupyter.saved_state import (
     figure_widgets,
     figures,
     foreign_types,
+    generic_models,
     handles,
     held,
     inline,
@@ -34,6 +35,7 @@ from nls_jupyter.saved_state import (
     reducers,
     sentinels,
     slots,
+    time_zones,
     typing_constructs,
     widgets,
     wrappers,
@@ -63,8 +65,9 @@ class Rules:
         self.namespaces = {id(namespace) for namespace in namespaces}
         self.libraries = libraries.loaded(self.regions)
         self.unsavable = tuple(reducers.unsavable_types())
-        of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets, argument_parsers)
-        self.families = tuple(family for of_kind in of_kinds for family in of_kind.families())
+        of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets)
+        of_libraries = (*of_kinds, argument_parsers, time_zones)
+        self.families = tuple(family for of_kind in of_libraries for family in of_kind.families())
         self.handlers: dict[type, Callable[[Any], Any] | None] = _own_handlers(self.regions)
         self.lookers: dict[type, Looker] = wrappers.lookers()
         for library in self.libraries:
@@ -176,6 +179,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
     def _reduce_class(self, kind: type) -> Any:
         # cloudpickle refers only to what somebody has imported.
         if not importable(kind) and (made := foreign_types.reduce(kind)) is not None:
+            return made
+        if not importable(kind) and (made := generic_models.reduce(kind)) is not None:
             return made
         if issubclass(kind, enum.Enum):
             return enumerations.reduce(kind)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import functools
 import importlib
 import importlib.util
 import operator
@@ -144,6 +145,8 @@ def reduce_instance(note: Callable[[str], None], handler: Callable[[Any], Any] |
     reduced = NotImplemented if handler is None else handler(thing)
     if isinstance(reduced, str) or (reduced is not NotImplemented and reduced[-1] is inline.fill):
         return reduced  # nobody holds its attributes: there is no dict of them
+    if type(thing) is functools.partial and object.__getstate__(thing) is None:
+        return reduced  # one that has a dict, be it empty, is another function to who makes a partial of it
     if _holders(thing) <= _ALONE:
         return reduced
     try:

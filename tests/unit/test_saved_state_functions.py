@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import inspect
 import linecache
 import traceback
@@ -13,7 +14,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from nls_jupyter.saved_state import Interpreter, Saver, user_names
-from saved_state_roundtrip import cells, restore, saved
+from saved_state_roundtrip import cells, of_user, restore, saved
 
 
 def test_functions_that_come_back_leave_the_namespace_the_module_of_builtins():
@@ -73,3 +74,11 @@ def test_a_class_that_a_function_made_keeps_its_whole_name():
     assert namespace["kind"] is not before["kind"]
     assert namespace["kind"].__qualname__ == "make.<locals>.Inner"
     assert namespace["Outer"].Inner.__qualname__ == "Outer.Inner"
+
+
+def test_a_partial_of_a_partial_is_one_of_the_function_after_a_save_and_a_restore():
+    names = cells("import functools\ndef f(*given): return given\npart = functools.partial(f, 1)")
+    result = of_user(names)
+    for function, part in ((names["f"], names["part"]), (result["f"], result["part"])):
+        more = functools.partial(part, 2)
+        assert (more.func, more.args) == (function, (1, 2))

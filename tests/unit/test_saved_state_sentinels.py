@@ -64,6 +64,35 @@ assert "later" not in parser.parse_args([])
         "import configparser\nunset = [configparser._UNSET]",
         "assert unset == [configparser._UNSET]",
     ),
+    "a zone of dateutil's": (
+        """
+import datetime
+tz = pytest.importorskip("dateutil.tz", reason="pip install python-dateutil to check its zones")
+zone, by_hand = tz.gettz("Europe/Berlin"), tz.tzfile(tz.gettz("Europe/Berlin")._filename)
+before = datetime.datetime(2026, 3, 28, 12, tzinfo=zone)
+""",
+        """
+after = datetime.datetime(2026, 3, 29, 12, tzinfo=tz.gettz("Europe/Berlin"))
+assert after - before == datetime.timedelta(days=1)
+assert by_hand == zone is tz.gettz("Europe/Berlin") is not by_hand
+""",
+    ),
+    "a model of pydantic's with a type filled in": (
+        """
+import typing
+pydantic = pytest.importorskip("pydantic", reason="pip install pydantic to check its generic models")
+T = typing.TypeVar("T")
+class Page(pydantic.BaseModel, typing.Generic[T]):
+    items: list[T]
+    known: typing.ClassVar[list] = []
+page = Page[int](items=[1])
+Page.known.append(page)
+""",
+        """
+assert type(page) is Page[int] is not Page[str]
+assert page == Page[int](items=[1]) and Page.known[0] is page
+""",
+    ),
     "a bare object of the user's": (
         "unset = object()\ndef is_unset(it=unset): return it is unset",
         "assert is_unset() and not is_unset(1)",
@@ -73,7 +102,7 @@ assert "later" not in parser.parse_args([])
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_itself_in_a_new_process(case):
-    check_in_a_new_process(*CASES[case])
+    check_in_a_new_process(*(f"import pytest\n{part}" for part in CASES[case]))
 
 
 def test_what_has_content_is_saved():
