@@ -18,9 +18,13 @@ _KEY = "left_out_as_long"
 
 def thinned(values: Iterable[Any], every: int, why: str) -> list[Any]:
     """For `parametrize`: one in `every`, the first to begin with, is run by `make test`; all others are long."""
-    rows = (value if isinstance(value, tuple) else (value,) for value in values)
     long = pytest.mark.long(f"{why}: one in {every} is run here")
-    return [pytest.param(*row, marks=() if number % every == 0 else (long,)) for number, row in enumerate(rows)]
+    params: list[Any] = []
+    for number, value in enumerate(values):
+        row, marks = (value.values, value.marks) if hasattr(value, "marks") else (value, ())
+        row = row if isinstance(row, tuple) else (row,)
+        params.append(pytest.param(*row, marks=marks if number % every == 0 else (*marks, long)))
+    return params
 
 
 class LeftOut:

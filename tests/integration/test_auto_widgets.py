@@ -64,6 +64,7 @@ def comms(notebook: AutoKernel, target: str) -> set[str]:
     return set(notebook.ask("comm_info_request", {"target_name": target})["comms"])
 
 
+@pytest.mark.long("a rare case of widgets")
 def test_what_a_frontend_sends_reaches_the_callback_and_its_outputs_come_back_as_its_own(notebook: AutoKernel) -> None:
     comm_id = opened(notebook)
     msg_id = move(notebook, comm_id, 5, buffers=[b"abc"])
@@ -111,6 +112,7 @@ def test_a_frontend_opens_and_closes_comms_in_the_gpu_process(notebook: AutoKern
     assert kinds(notebook.done(unknown))[-1] == "comm_close"
 
 
+@pytest.mark.long("a rare case of widgets")
 def test_a_slider_works_while_a_cell_runs(notebook: AutoKernel) -> None:
     if "kernel subshells" not in notebook.ask("kernel_info_request", {}).get("supported_features", ()):
         pytest.skip("this ipykernel has no subshells")
@@ -125,6 +127,7 @@ def test_a_slider_works_while_a_cell_runs(notebook: AutoKernel) -> None:
     assert notebook.finish(running, shown).result == "9"
 
 
+@pytest.mark.long("a rare case of widgets")
 def test_an_output_widget_finds_the_outputs_of_its_cell(notebook: AutoKernel) -> None:
     msg_id = notebook.client.execute("get_ipython().kernel.get_parent()['header']['msg_id']")
     assert notebook.finish(msg_id).result == repr(msg_id)

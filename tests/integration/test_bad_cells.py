@@ -34,7 +34,6 @@ DEADLY = {
 }
 # What fails, or does not even that, and leaves the process as it is.
 HARMLESS = {
-    "recurses": ("def deeper(): deeper()\ndeeper()", "RecursionError"),
     "imports a broken module": (
         (
             "open('broken_module.py', 'w').write('1 +')\nimport importlib\nimportlib.invalidate_caches()\n"
@@ -42,6 +41,7 @@ HARMLESS = {
         ),
         "SyntaxError",
     ),
+    "recurses": ("def deeper(): deeper()\ndeeper()", "RecursionError"),
     "exits": ("import sys; sys.exit(4)", "SystemExit"),
     "raises what is no Exception": ("class Odd(BaseException): pass\nraise Odd", "Odd"),
     "raises with a text that raises": (

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from daemon_process import NLS, DaemonProcess, nls_environment
+from left_out import thinned
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.client.patience import Patience
 from nls_scheduler.wire import locate
@@ -60,14 +61,18 @@ def test_a_socket_that_a_killed_daemon_left_behind_is_replaced(daemon: DaemonPro
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [
-        (["--simulate", "many"], "does not describe simulated GPUs"),
-        (["--simulate", "1x1GiB", "--context-memory", "2GiB"], "does not fit"),
-        (["--simulate", "1x1GiB", "--set", "stop_grace_s=40"], "contradicts reclaim_deadline_s"),
-        (["--simulate", "1x1GiB", "--set", "reclaim_deadlin_s=4"], "did you mean reclaim_deadline_s?"),
-        (["--simulate", "1x1GiB", "--set", "default_request=0.9", "--set", "default_limit=0.5"], "contradicts"),
-        (["--simulate", "1x1GiB", "--idle-exit", "-1"], "'-1' is not a number of seconds above zero"),
-    ],
+    thinned(
+        [
+            (["--simulate", "many"], "does not describe simulated GPUs"),
+            (["--simulate", "1x1GiB", "--context-memory", "2GiB"], "does not fit"),
+            (["--simulate", "1x1GiB", "--set", "stop_grace_s=40"], "contradicts reclaim_deadline_s"),
+            (["--simulate", "1x1GiB", "--set", "reclaim_deadlin_s=4"], "did you mean reclaim_deadline_s?"),
+            (["--simulate", "1x1GiB", "--set", "default_request=0.9", "--set", "default_limit=0.5"], "contradicts"),
+            (["--simulate", "1x1GiB", "--idle-exit", "-1"], "'-1' is not a number of seconds above zero"),
+        ],
+        3,
+        "wrong settings of a daemon",
+    ),
 )
 def test_a_daemon_that_is_told_nonsense_does_not_start(tmp_path: Path, arguments: list[str], says: str) -> None:
     command = [*NLS, "--socket", str(tmp_path / "nls.sock"), "up", *arguments]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from left_out import thinned
 from notebooks import Bench
 from waiting import wait_until
 
@@ -47,7 +48,7 @@ print(os.listdir({folder!r}))
 """
 
 
-@pytest.mark.parametrize("line", ["%gpu suspend", "%gpu release", "%gpu restart"])
+@pytest.mark.parametrize("line", thinned(["%gpu suspend", "%gpu release", "%gpu restart"], 3, "ways to leave a GPU"))
 def test_what_cells_have_written_is_in_the_file_when_the_process_has_left_the_gpu(
     book: Book, tmp_path: Path, line: str
 ) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from left_out import thinned
 from leftovers import marked_processes
 from nls_jupyter.supervisor.channel import GpuProcess
 from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied, LaunchFailed
@@ -318,13 +319,17 @@ def test_cells_run_beside_a_gui_loop(directory: Path) -> None:
 
 @pytest.mark.parametrize(
     ("code", "ename"),
-    [
-        ("print('up'); import time; time.sleep(600)", "KeyboardInterrupt"),
-        ("print('up')\nwhile True: pass", "KeyboardInterrupt"),
-        ("print('up')\nimport asyncio; await asyncio.sleep(600)", "CancelledError"),
-        ("print('up'); import subprocess; subprocess.run(['sleep', '600'])", "KeyboardInterrupt"),
-        ("print('up'); input()", "KeyboardInterrupt"),
-    ],
+    thinned(
+        [
+            ("print('up'); import time; time.sleep(600)", "KeyboardInterrupt"),
+            ("print('up')\nwhile True: pass", "KeyboardInterrupt"),
+            ("print('up')\nimport asyncio; await asyncio.sleep(600)", "CancelledError"),
+            ("print('up'); import subprocess; subprocess.run(['sleep', '600'])", "KeyboardInterrupt"),
+            ("print('up'); input()", "KeyboardInterrupt"),
+        ],
+        3,
+        "cells that are interrupted",
+    ),
 )
 def test_a_cell_is_interrupted_within_bounded_time(directory: Path, code: str, ename: str) -> None:
     async def story() -> None:
@@ -356,7 +361,15 @@ setattr(owner, name, ctrl_c)
 
 @pytest.mark.parametrize(
     ("place", "status"),
-    [("kernel, '_publish_execute_input'", "error"), ("sys.stdout, 'flush'", "ok"), ("kernel.session, 'send'", "ok")],
+    thinned(
+        [
+            ("kernel, '_publish_execute_input'", "error"),
+            ("sys.stdout, 'flush'", "ok"),
+            ("kernel.session, 'send'", "ok"),
+        ],
+        3,
+        "cells that are interrupted",
+    ),
 )
 def test_a_ctrl_c_just_before_or_after_a_cell_never_takes_its_reply(directory: Path, place: str, status: str) -> None:
     async def story() -> None:

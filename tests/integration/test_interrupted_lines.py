@@ -102,6 +102,7 @@ def test_a_line_inside_a_gpu_cell_shows_nothing_of_ours_either(bench: Bench, boo
     assert "nls_jupyter" not in "".join(cell.fail().outputs.document[-1]["traceback"])
 
 
+@pytest.mark.long("waits that are interrupted in each of their steps")
 def test_a_cell_that_never_had_a_gpu_says_that_it_did_not_begin_and_for_what_it_waited(
     bench: Bench, book: Book
 ) -> None:

@@ -93,6 +93,7 @@ def test_after_a_shutdown_the_next_kernel_says_what_is_there_and_brings_it_back(
         assert second.run(LOOK).result == made
 
 
+@pytest.mark.long("a kernel that ends and another one")
 def test_sigterm_keeps_them_and_restore_may_come_before_any_cell(opened: Callable[..., AutoKernel]) -> None:
     with opened() as first:
         first.run(MAKE)

@@ -73,11 +73,15 @@ def test_what_notebooks_do_without_it_imports_nothing_of_it(kernel: AutoKernel) 
 
 @pytest.mark.parametrize(
     ("first", "shown"),
-    [
-        ("%gpu auto", "Auto mode is off.\n"),
-        ("%gpu log", "Nothing has happened to this notebook's GPU process yet.\n"),
-        ("%%gpu\nprint(6 * 7)", "42\n"),
-    ],
+    thinned(
+        [
+            ("%gpu auto", "Auto mode is off.\n"),
+            ("%gpu log", "Nothing has happened to this notebook's GPU process yet.\n"),
+            ("%%gpu\nprint(6 * 7)", "42\n"),
+        ],
+        3,
+        "first uses in a kernel",
+    ),
 )
 def test_whatever_is_used_first_works_at_once(kernel: AutoKernel, first: str, shown: str) -> None:
     assert kernel.run(first).text() == shown

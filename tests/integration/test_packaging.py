@@ -70,6 +70,7 @@ def test_the_wheel_is_the_same_from_the_checkout_and_from_the_sdist(wheel: Path,
     assert sorted(zipfile.ZipFile(checkout).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
 
 
+@pytest.mark.long("builds and installs a wheel")
 def test_the_wheel_brings_its_licence_the_command_and_the_kernels_configuration(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     inside = {name.split("/", 1)[1]: name for name in archive.namelist() if name.startswith("nls_jupyter-")}

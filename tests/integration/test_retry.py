@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from left_out import thinned
 from notebooks import Bench, Book
 from waiting import wait_until
 
@@ -156,11 +157,15 @@ def test_a_notebook_is_kept_until_its_user_says_otherwise(bench: Bench, book: Bo
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
-    [
-        ("%gpu keep", "%gpu keep takes a duration or off."),
-        ("%gpu keep 2", "'2' is not a duration: write for example 90s, 10min, 2h or 1d."),
-        ("%gpu keep 2000d", "The field 'keep_s' is a number of seconds from 0 to 2592000, or null."),
-    ],
+    thinned(
+        [
+            ("%gpu keep", "%gpu keep takes a duration or off."),
+            ("%gpu keep 2", "'2' is not a duration: write for example 90s, 10min, 2h or 1d."),
+            ("%gpu keep 2000d", "The field 'keep_s' is a number of seconds from 0 to 2592000, or null."),
+        ],
+        3,
+        "wrong durations",
+    ),
 )
 def test_how_long_to_keep_it_must_be_said(book: Book, line: str, sentence: str) -> None:
     book.gpu("1")

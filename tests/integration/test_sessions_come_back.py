@@ -75,6 +75,7 @@ def test_settings_pictures_magics_and_hooks_are_in_force_again(notebook: AutoKer
     is_as_it_was(notebook)
 
 
+@pytest.mark.long("a whole session in processes of its own")
 def test_what_runs_on_without_a_name_is_named_when_it_is_gone(notebook: AutoKernel) -> None:
     notebook.run("import asyncio\nasync def tick():\n    await asyncio.sleep(600)\nasyncio.create_task(tick());")
     notebook.run("import os\nos.system('sleep 600 > /dev/null 2>&1 &')")
@@ -85,6 +86,7 @@ def test_what_runs_on_without_a_name_is_named_when_it_is_gone(notebook: AutoKern
 
 
 @pytest.mark.parametrize("how", thinned(["suspend", "kill"], 2, "ways to lose a session's process"))
+@pytest.mark.long("a whole session in processes of its own")
 def test_what_was_made_in_the_order_of_a_set_or_of_a_hash_fits_still(notebook: AutoKernel, how: str) -> None:
     """Rows for a vocabulary, and buckets by hash: as in one process, and what cells start has a seed of its own."""
     notebook.run("words = {f'w{i}' for i in range(300)}\nrows, key = list(words), hash('key')")

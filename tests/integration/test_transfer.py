@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from left_out import thinned
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -21,7 +23,10 @@ def book(bench: Bench) -> Iterator[Book]:
     opened.close()
 
 
-@pytest.mark.parametrize("options", ["-i a,b", "-i a -i b", "-i 'a, b'", "--input a,b,a"])
+WRITTEN = ("-i a,b", "-i a -i b", "-i 'a, b'", "--input a,b,a")
+
+
+@pytest.mark.parametrize("options", thinned(WRITTEN, 4, "ways to write an option"))
 def test_variables_are_there_before_the_cell(book: Book, options: str) -> None:
     book.gpu("%reset -f")
     assert book.run(f"%%gpu {options}\nfloat(a.sum()), b").result == "(4999950000.0, {'nested': [1, 2]})"

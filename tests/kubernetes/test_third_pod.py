@@ -98,6 +98,7 @@ def history(story: Story) -> list[dict[str, Any]]:
     return list(told["entries"])
 
 
+@pytest.mark.long("a whole node in a cluster")
 def test_a_cordoned_node_is_vacated_in_an_order_and_their_next_cells_bring_notebooks_back(story: Story) -> None:
     story.spread()
     borrower = next(b for b in story.books.values() if b.entry(phase="running")["current"] != [story.cluster.gpus[0]])

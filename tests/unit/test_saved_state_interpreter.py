@@ -12,6 +12,7 @@ import types
 
 import pytest
 
+from left_out import thinned
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import Saver, libraries, recipes
 from saved_state_processes import carried, in_process
@@ -31,81 +32,85 @@ def test_settings_that_nobody_changed_import_nothing_of_a_library():
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [
-        (
-            "import random; random.seed(3); state = random.getstate()",
-            "import random; assert random.getstate() == state",
-        ),
-        (
+    thinned(
+        [
             (
-                "import numpy as np; np.random.seed(3); np.random.rand(); rng = np.random.default_rng(4)\n"
-                "expected = (np.random.RandomState(3).rand(2)[1], np.random.default_rng(4).random())"
-            ),
-            "assert (np.random.rand(), rng.random()) == expected",
-        ),
-        (
-            "import numpy as np; np.seterr(divide='raise'); np.set_printoptions(precision=2)",
-            "assert np.geterr()['divide'] == 'raise' and np.get_printoptions()['precision'] == 2",
-        ),
-        pytest.param(
-            (
-                "import torch; torch.manual_seed(3); torch.rand(1); state = torch.get_rng_state()\n"
-                "expected = (torch.rand(3), torch.set_rng_state(state))[0]"
-            ),
-            "assert torch.equal(torch.rand(3), expected)",
-            marks=TORCH,
-        ),
-        pytest.param(
-            (
-                "import torch; torch.set_default_dtype(torch.float64); torch.set_grad_enabled(False)\n"
-                "torch.set_float32_matmul_precision('high'); torch.backends.cudnn.benchmark = True\n"
-                "torch.set_default_device('meta')"
+                "import random; random.seed(3); state = random.getstate()",
+                "import random; assert random.getstate() == state",
             ),
             (
-                "assert torch.ones(1).dtype == torch.float64 and not torch.is_grad_enabled()\n"
-                "assert torch.get_float32_matmul_precision() == 'high' and torch.backends.cudnn.benchmark\n"
-                "assert torch.ones(1).device.type == 'meta'"
-            ),
-            marks=TORCH,
-        ),
-        ("import os; os.chdir('/usr')", "import os; assert os.getcwd() == '/usr'"),
-        (
-            (
-                "import os, sys; sys.path.insert(0, '/usr/lib'); os.environ['MINE'] = 'x'; del os.environ['LANG']\n"
-                "os.environ['CUDA_VISIBLE_DEVICES'] = 'GPU-of-before'"
+                (
+                    "import numpy as np; np.random.seed(3); np.random.rand(); rng = np.random.default_rng(4)\n"
+                    "expected = (np.random.RandomState(3).rand(2)[1], np.random.default_rng(4).random())"
+                ),
+                "assert (np.random.rand(), rng.random()) == expected",
             ),
             (
-                "import os, sys; assert sys.path[0] == '/usr/lib' and os.environ['MINE'] == 'x'\n"
-                "assert os.environ.get('LANG') is None and 'NLS_TEST' not in os.environ\n"
-                "assert os.environ.get('CUDA_VISIBLE_DEVICES') != 'GPU-of-before'"
+                "import numpy as np; np.seterr(divide='raise'); np.set_printoptions(precision=2)",
+                "assert np.geterr()['divide'] == 'raise' and np.get_printoptions()['precision'] == 2",
             ),
-        ),
-        (
-            "import warnings; warnings.filterwarnings('ignore', 'quiet please')",
-            "import warnings; warnings.warn('quiet please, all of you')",
-        ),
-        ("import sys; sys.setrecursionlimit(4321)", "import sys; assert sys.getrecursionlimit() == 4321"),
-        (
-            "import matplotlib; matplotlib.rcParams['lines.linewidth'] = 7",
-            "assert matplotlib.rcParams['lines.linewidth'] == 7",
-        ),
-        (
-            "import pandas as pd; pd.set_option('display.max_rows', 7)",
-            "assert pd.get_option('display.max_rows') == 7",
-        ),
-        ("%load_ext autoreload", "%autoreload 0"),
-        (
-            "x = [1]\n#%%\nx\n#%%\n1 + 1",
+            pytest.param(
+                (
+                    "import torch; torch.manual_seed(3); torch.rand(1); state = torch.get_rng_state()\n"
+                    "expected = (torch.rand(3), torch.set_rng_state(state))[0]"
+                ),
+                "assert torch.equal(torch.rand(3), expected)",
+                marks=TORCH,
+            ),
+            pytest.param(
+                (
+                    "import torch; torch.set_default_dtype(torch.float64); torch.set_grad_enabled(False)\n"
+                    "torch.set_float32_matmul_precision('high'); torch.backends.cudnn.benchmark = True\n"
+                    "torch.set_default_device('meta')"
+                ),
+                (
+                    "assert torch.ones(1).dtype == torch.float64 and not torch.is_grad_enabled()\n"
+                    "assert torch.get_float32_matmul_precision() == 'high' and torch.backends.cudnn.benchmark\n"
+                    "assert torch.ones(1).device.type == 'meta'"
+                ),
+                marks=TORCH,
+            ),
+            ("import os; os.chdir('/usr')", "import os; assert os.getcwd() == '/usr'"),
             (
-                "assert Out[2] is x and Out[3] == 2 and _ == 2 and __ is x, Out\n#%%\n"
-                "assert In[1:4] == ['x = [1]', 'x', '1 + 1'] and len(In) == 6, In\n#%%\nx\n#%%\nassert Out[6] is x"
+                (
+                    "import os, sys; sys.path.insert(0, '/usr/lib'); os.environ['MINE'] = 'x'; del os.environ['LANG']\n"
+                    "os.environ['CUDA_VISIBLE_DEVICES'] = 'GPU-of-before'"
+                ),
+                (
+                    "import os, sys; assert sys.path[0] == '/usr/lib' and os.environ['MINE'] == 'x'\n"
+                    "assert os.environ.get('LANG') is None and 'NLS_TEST' not in os.environ\n"
+                    "assert os.environ.get('CUDA_VISIBLE_DEVICES') != 'GPU-of-before'"
+                ),
             ),
-        ),
-        (
-            "import sys; sys.modules['__main__'].__dict__['late'] = 1; l = [1]; out = (l,)\n#%%\nl",
-            "assert out[0] is l is Out[2]",
-        ),
-    ],
+            (
+                "import warnings; warnings.filterwarnings('ignore', 'quiet please')",
+                "import warnings; warnings.warn('quiet please, all of you')",
+            ),
+            ("import sys; sys.setrecursionlimit(4321)", "import sys; assert sys.getrecursionlimit() == 4321"),
+            (
+                "import matplotlib; matplotlib.rcParams['lines.linewidth'] = 7",
+                "assert matplotlib.rcParams['lines.linewidth'] == 7",
+            ),
+            (
+                "import pandas as pd; pd.set_option('display.max_rows', 7)",
+                "assert pd.get_option('display.max_rows') == 7",
+            ),
+            ("%load_ext autoreload", "%autoreload 0"),
+            (
+                "x = [1]\n#%%\nx\n#%%\n1 + 1",
+                (
+                    "assert Out[2] is x and Out[3] == 2 and _ == 2 and __ is x, Out\n#%%\n"
+                    "assert In[1:4] == ['x = [1]', 'x', '1 + 1'] and len(In) == 6, In\n#%%\nx\n#%%\nassert Out[6] is x"
+                ),
+            ),
+            (
+                "import sys; sys.modules['__main__'].__dict__['late'] = 1; l = [1]; out = (l,)\n#%%\nl",
+                "assert out[0] is l is Out[2]",
+            ),
+        ],
+        3,
+        "parts of a session",
+    ),
     ids=lambda text: text[:40],
 )
 def test_it_is_as_it_was_in_the_next_process(before, after):

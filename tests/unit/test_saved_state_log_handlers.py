@@ -8,6 +8,7 @@ import sys
 import pytest
 from test_saved_state_modules import carried  # noqa: F401 - a fixture
 
+from left_out import thinned
 from saved_state_processes import carried_on
 from saved_state_roundtrip import Roundtrip, roundtrip
 
@@ -24,60 +25,64 @@ def lines(handler, say):
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [
-        (
+    thinned(
+        [
             (
-                "fmt = logging.Formatter('<%(message)s>'); sh = logging.StreamHandler(); sh.setFormatter(fmt)\n"
-                "log.addHandler(sh); log.propagate = False"
+                (
+                    "fmt = logging.Formatter('<%(message)s>'); sh = logging.StreamHandler(); sh.setFormatter(fmt)\n"
+                    "log.addHandler(sh); log.propagate = False"
+                ),
+                (
+                    "assert log.handlers == [sh] and sh.formatter is fmt and sh.stream is sys.stderr\n"
+                    "assert lines(sh, lambda: log.warning('x')) == ['<x>']\n"
+                    "sh.setLevel(logging.ERROR); assert lines(sh, lambda: log.warning('y')) == ['<x>']"
+                ),
             ),
             (
-                "assert log.handlers == [sh] and sh.formatter is fmt and sh.stream is sys.stderr\n"
-                "assert lines(sh, lambda: log.warning('x')) == ['<x>']\n"
-                "sh.setLevel(logging.ERROR); assert lines(sh, lambda: log.warning('y')) == ['<x>']"
+                (
+                    "sh = logging.StreamHandler(sys.stdout); sh.set_name('named')\n"
+                    "logging.basicConfig(handlers=[sh], force=True, level=logging.INFO)"
+                ),
+                (
+                    "assert logging.root.handlers == [sh] and sh.stream is sys.stdout\n"
+                    "assert lines(sh, lambda: logging.info('x')) == ['INFO:root:x']\n"
+                    "assert logging._handlers['named'] is sh"
+                ),
             ),
-        ),
-        (
             (
-                "sh = logging.StreamHandler(sys.stdout); sh.set_name('named')\n"
-                "logging.basicConfig(handlers=[sh], force=True, level=logging.INFO)"
+                (
+                    "class Run:\n"
+                    "    def __init__(self):\n"
+                    "        self.h = logging.StreamHandler(); log.addHandler(self.h); other.addHandler(self.h)\n"
+                    "run = Run()"
+                ),
+                "assert log.handlers == other.handlers == [run.h]",
             ),
             (
-                "assert logging.root.handlers == [sh] and sh.stream is sys.stdout\n"
-                "assert lines(sh, lambda: logging.info('x')) == ['INFO:root:x']\n"
-                "assert logging._handlers['named'] is sh"
+                (
+                    "one, two = logging.StreamHandler(), logging.StreamHandler()\n"
+                    "log.addHandler(one); log.addHandler(two)\n"
+                    "log.addHandler(one)"
+                ),
+                "assert log.handlers == [one, two] and one is not two",
             ),
-        ),
-        (
             (
-                "class Run:\n"
-                "    def __init__(self):\n"
-                "        self.h = logging.StreamHandler(); log.addHandler(self.h); other.addHandler(self.h)\n"
-                "run = Run()"
+                (
+                    "class Counts(logging.Handler):\n"
+                    "    def __init__(self, seen): super().__init__(); self.seen = seen\n"
+                    "    def emit(self, record): self.seen.append(record.getMessage())\n"
+                    "seen = []; log.addHandler(Counts(seen)); log.warning('before')"
+                ),
+                "log.warning('after'); assert seen == ['before', 'after'] and log.handlers[0].lock.acquire()",
             ),
-            "assert log.handlers == other.handlers == [run.h]",
-        ),
-        (
             (
-                "one, two = logging.StreamHandler(), logging.StreamHandler()\n"
-                "log.addHandler(one); log.addHandler(two)\n"
-                "log.addHandler(one)"
+                "h = logging.NullHandler(); log.addHandler(h); last = logging.lastResort",
+                "assert log.handlers == [h] and last is logging.lastResort",
             ),
-            "assert log.handlers == [one, two] and one is not two",
-        ),
-        (
-            (
-                "class Counts(logging.Handler):\n"
-                "    def __init__(self, seen): super().__init__(); self.seen = seen\n"
-                "    def emit(self, record): self.seen.append(record.getMessage())\n"
-                "seen = []; log.addHandler(Counts(seen)); log.warning('before')"
-            ),
-            "log.warning('after'); assert seen == ['before', 'after'] and log.handlers[0].lock.acquire()",
-        ),
-        (
-            "h = logging.NullHandler(); log.addHandler(h); last = logging.lastResort",
-            "assert log.handlers == [h] and last is logging.lastResort",
-        ),
-    ],
+        ],
+        3,
+        "settings of loggers",
+    ),
     ids=["a name", "basicConfig", "an instance and two loggers", "two alike", "one of a cell's class", "the last one"],
 )
 def test_a_logger_has_the_very_handler(before, after):

@@ -7,6 +7,7 @@ import contextlib
 
 import pytest
 
+from left_out import thinned
 from nls_jupyter import saved_state
 from saved_state_roundtrip import cells, check_in_a_new_process, of_user, restore, roundtrip, taken
 
@@ -48,8 +49,11 @@ def test_they_share_it_without_a_name_for_it():
     check_in_a_new_process(f"{_RATES}del rates", "rates = price.__globals__" + _CHECK)
 
 
+HELD = ("price", "Corner", "shop", "add", "rates", "[rates]")
+
+
 @pytest.mark.parametrize(
-    "holds", ["held = price", "held = Corner", "held = shop", "held = add", "held = rates", "held = [rates]"]
+    "holds", thinned((f"held = {held}" for held in HELD), 3, "functions with globals of their own")
 )
 def test_whatever_leads_to_it_first(holds):
     kept = f"{_RATES}{holds}\ndel rates, price, bump, Corner, shop, add, adder"

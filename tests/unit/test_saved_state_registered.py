@@ -80,6 +80,7 @@ assert line.get_ydata(orig=False).tolist() == [1, 2]
     assert carried_on(IN_MATPLOTLIB, after) == []
 
 
+@pytest.mark.long("imports many libraries")
 def test_what_a_library_registers_comes_with_its_import(tmp_path):
     pytest.importorskip("pandas")
     (tmp_path / "registers_an_accessor.py").write_text(

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from left_out import thinned
 from saved_state_processes import carried, carried_on
 
 MAGICS = (
@@ -104,88 +105,95 @@ AT_EXIT = (
 
 @pytest.mark.parametrize(
     ("before", "after"),
-    [
-        (
-            MAGICS,
+    thinned(
+        [
             (
-                "result = get_ipython().run_line_magic('mine', 'x'); assert (result, seen) == ('mine x', ['x'])\n"
-                "assert get_ipython().run_line_magic('one', '2') == (True, '2')\n"
-                "assert ('hey', 'echo hey %l') in get_ipython().alias_manager.aliases\n"
-                "assert get_ipython().find_line_magic('tt').magic_name == 'timeit'"
-            ),
-        ),
-        (
-            PRINTERS,
-            (
-                "from fractions import Fraction\n"
-                "assert html is get_ipython().display_formatter.formatters['text/html']\n"
-                "assert (html(shown), html(Fraction(1, 2))) == ('<b>shown</b>', '<i>fraction</i>')"
-            ),
-        ),
-        (
-            HOOKS,
-            (
-                "assert ip is get_ipython() and counted == [watcher] * 2\n#%%\n"
-                "assert counted == [watcher] * 3 and the_answer == 42\n"
-                "assert ip.events.callbacks['pre_execute'].count(gc.collect) == 1\n"
-                "assert ip.custom_exceptions == (Mine,)\n"
-                "ip.CustomTB(Mine, Mine('x'), None); assert isinstance(counted[-1], Mine)"
-            ),
-        ),
-        (
-            (
-                "%precision 3\n%xmode Plain\n%config InteractiveShell.ast_node_interactivity = 'all'\n"
-                "%config Completer.use_jedi = False\n%automagic off\n%pdb on\n%load_ext autoreload\n#%%\n"
-                "%autoreload 2\n%aimport -json"
+                MAGICS,
+                (
+                    "result = get_ipython().run_line_magic('mine', 'x'); assert (result, seen) == ('mine x', ['x'])\n"
+                    "assert get_ipython().run_line_magic('one', '2') == (True, '2')\n"
+                    "assert ('hey', 'echo hey %l') in get_ipython().alias_manager.aliases\n"
+                    "assert get_ipython().find_line_magic('tt').magic_name == 'timeit'"
+                ),
             ),
             (
-                "ip = get_ipython()\n"
-                "assert ip.display_formatter.formatters['text/plain'].float_precision == '3'\n"
-                "assert ip.InteractiveTB.mode == 'Plain' and ip.ast_node_interactivity == 'all' and ip.call_pdb\n"
-                "assert not ip.Completer.use_jedi and not ip.automagic\n"
-                "reloader = ip.magics_manager.registry['AutoreloadMagics']._reloader\n"
-                "assert [type(hook.__self__).__name__ for hook in ip.events.callbacks['pre_run_cell']].count(\n"
-                "    'AutoreloadMagics') == 1\n"
-                "assert reloader.enabled and reloader.check_all and reloader.skip_modules == {'json': True}"
+                PRINTERS,
+                (
+                    "from fractions import Fraction\n"
+                    "assert html is get_ipython().display_formatter.formatters['text/html']\n"
+                    "assert (html(shown), html(Fraction(1, 2))) == ('<b>shown</b>', '<i>fraction</i>')"
+                ),
             ),
-        ),
-        (
-            AT_EXIT,
-            "atexit.unregister(get_ipython().atexit_operations); atexit._run_exitfuncs(); assert told == ['twice!']",
-        ),
-        (
-            LOGS,
             (
-                "assert logger.filters == [no_secrets] and logging.getLevelName(15) == 'FINE'\n"
-                "assert logging.getLevelName(30) == 'WARNING' and logging._warnings_showwarning is not None\n"
-                "assert logging.getLogRecordFactory() is tagged and logging.getLoggerClass() is Chatty\n"
-                "record = logger.makeRecord('mine', 30, '', 0, 'x', (), None); assert record.tag == 'tag'\n"
-                "assert logging.getLogger('new').chat() == 'chat' and not logger.filter(\n"
-                "    logger.makeRecord('mine', 30, '', 0, 'a secret', (), None))"
+                HOOKS,
+                (
+                    "assert ip is get_ipython() and counted == [watcher] * 2\n#%%\n"
+                    "assert counted == [watcher] * 3 and the_answer == 42\n"
+                    "assert ip.events.callbacks['pre_execute'].count(gc.collect) == 1\n"
+                    "assert ip.custom_exceptions == (Mine,)\n"
+                    "ip.CustomTB(Mine, Mine('x'), None); assert isinstance(counted[-1], Mine)"
+                ),
             ),
-        ),
-        (
-            "import numpy as np\n%precision 3\nnp.set_printoptions(precision=2)",
-            "import numpy as np; assert str(np.array([1.23456])) == '[1.23]'",
-        ),
-        (FINDER, "import virtual; assert virtual.v == 3; assert sys.meta_path[0].__class__ is Finder"),
-        (
-            PROCESS,
             (
-                "form = '<%(message)s>'; handler, = logging.root.handlers\n"
-                "assert (logging.root.level, handler.stream, handler.formatter._fmt) == (20, sys.stderr, form)\n"
-                "assert sys.argv == ['train.py', '--epochs', '3']\n"
-                "assert logging.getLogger('mine').level == 40 and logging.root.manager.disable == 10\n"
-                "assert not gc.isenabled() and gc.get_threshold() == (701, 11, 12) and os.umask(0) == 0o027\n"
-                "assert sys.getswitchinterval() == 0.25 and csv.field_size_limit() == 1 << 20\n"
-                "assert socket.getdefaulttimeout() == 7.0 and sys.get_int_max_str_digits() == 5000\n"
-                "signal.raise_signal(signal.SIGUSR1); assert got == [signal.SIGUSR1] and zork is got\n"
-                "assert signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN\n"
-                "threading.excepthook(None); assert got[-1] == 'thread'\n"
-                "assert time.tzname[0] == 'JST' and 'UTF-8' in locale.setlocale(locale.LC_NUMERIC)\n"
+                (
+                    "%precision 3\n%xmode Plain\n%config InteractiveShell.ast_node_interactivity = 'all'\n"
+                    "%config Completer.use_jedi = False\n%automagic off\n%pdb on\n%load_ext autoreload\n#%%\n"
+                    "%autoreload 2\n%aimport -json"
+                ),
+                (
+                    "ip = get_ipython()\n"
+                    "assert ip.display_formatter.formatters['text/plain'].float_precision == '3'\n"
+                    "assert ip.InteractiveTB.mode == 'Plain' and ip.ast_node_interactivity == 'all' and ip.call_pdb\n"
+                    "assert not ip.Completer.use_jedi and not ip.automagic\n"
+                    "reloader = ip.magics_manager.registry['AutoreloadMagics']._reloader\n"
+                    "assert [type(hook.__self__).__name__ for hook in ip.events.callbacks['pre_run_cell']].count(\n"
+                    "    'AutoreloadMagics') == 1\n"
+                    "assert reloader.enabled and reloader.check_all and reloader.skip_modules == {'json': True}"
+                ),
             ),
-        ),
-    ],
+            (
+                AT_EXIT,
+                (
+                    "atexit.unregister(get_ipython().atexit_operations)\n"
+                    "atexit._run_exitfuncs(); assert told == ['twice!']"
+                ),
+            ),
+            (
+                LOGS,
+                (
+                    "assert logger.filters == [no_secrets] and logging.getLevelName(15) == 'FINE'\n"
+                    "assert logging.getLevelName(30) == 'WARNING' and logging._warnings_showwarning is not None\n"
+                    "assert logging.getLogRecordFactory() is tagged and logging.getLoggerClass() is Chatty\n"
+                    "record = logger.makeRecord('mine', 30, '', 0, 'x', (), None); assert record.tag == 'tag'\n"
+                    "assert logging.getLogger('new').chat() == 'chat' and not logger.filter(\n"
+                    "    logger.makeRecord('mine', 30, '', 0, 'a secret', (), None))"
+                ),
+            ),
+            (
+                "import numpy as np\n%precision 3\nnp.set_printoptions(precision=2)",
+                "import numpy as np; assert str(np.array([1.23456])) == '[1.23]'",
+            ),
+            (FINDER, "import virtual; assert virtual.v == 3; assert sys.meta_path[0].__class__ is Finder"),
+            (
+                PROCESS,
+                (
+                    "form = '<%(message)s>'; handler, = logging.root.handlers\n"
+                    "assert (logging.root.level, handler.stream, handler.formatter._fmt) == (20, sys.stderr, form)\n"
+                    "assert sys.argv == ['train.py', '--epochs', '3']\n"
+                    "assert logging.getLogger('mine').level == 40 and logging.root.manager.disable == 10\n"
+                    "assert not gc.isenabled() and gc.get_threshold() == (701, 11, 12) and os.umask(0) == 0o027\n"
+                    "assert sys.getswitchinterval() == 0.25 and csv.field_size_limit() == 1 << 20\n"
+                    "assert socket.getdefaulttimeout() == 7.0 and sys.get_int_max_str_digits() == 5000\n"
+                    "signal.raise_signal(signal.SIGUSR1); assert got == [signal.SIGUSR1] and zork is got\n"
+                    "assert signal.getsignal(signal.SIGUSR2) is signal.SIG_IGN\n"
+                    "threading.excepthook(None); assert got[-1] == 'thread'\n"
+                    "assert time.tzname[0] == 'JST' and 'UTF-8' in locale.setlocale(locale.LC_NUMERIC)\n"
+                ),
+            ),
+        ],
+        2,
+        "parts of a session",
+    ),
     ids=["magics", "printers", "hooks", "config", "atexit", "logs", "NumPy", "import hooks", "process"],
 )
 def test_it_is_as_it_was_in_the_next_process_but_one(before, after):
@@ -398,7 +406,7 @@ def test_cells_and_results_are_there_under_the_names_and_in_the_order_that_ipyth
     assert carried_on(before, after) == []
 
 
-@pytest.mark.parametrize("name", ["_", "__", "___"])
+@pytest.mark.parametrize("name", thinned(["_", "__", "___"], 3, "names that IPython has too"))
 def test_a_name_of_underscores_that_a_cell_has_bound_is_the_users(name):
     before = f"words = {{}}\ndef {name}(text): return words.get(text, text)\n#%%\n6 * 7\n#%%\nwords['x'] = 'y'\n"
     after = f"'a result'\n#%%\n'another'\n#%%\nwords['z'] = 'a'\nassert {name}('x') + {name}('z') == 'ya'\n"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from left_out import thinned
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import set_orders
 from saved_state_roundtrip import of_user, restore
@@ -47,7 +48,7 @@ def _without_some(members: set[Any], chance: random.Random) -> set[Any]:
     return members
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", thinned(WAYS, 3, "orders of sets"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_set_has_its_order_again_or_is_named(kind: str, way: str) -> None:
     chance, sets = random.Random(f"{kind} {way}"), dict[str, Any]()
@@ -62,7 +63,7 @@ def test_a_set_has_its_order_again_or_is_named(kind: str, way: str) -> None:
     assert all(set(back[name]["in"][0]) == set(order) for name, order in orders.items())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", thinned(KINDS, 3, "orders of sets"))
 def test_a_set_goes_on_as_it_would_have_where_nothing_was_taken_out(kind: str) -> None:
     chance, others = random.Random(kind), list[int]()
     sizes = [chance.choice((8, 18, 20, 50, 76, 100, 306, 400)) for _ in range(60)]

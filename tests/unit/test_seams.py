@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import nls_jupyter
+from left_out import thinned
 from nls_jupyter.between import seams
 from nls_jupyter.between.seams import PYTHON_UNPICKLER, RELOADER, SEAMS, MissingSeamError, Seam
 from nls_jupyter.notebook.relay import show_once
@@ -55,7 +56,7 @@ def renamed(seam: Seam) -> Seam:
     return Seam(seam.owner, f"{seam.name}_of_before", seam.seen_in, seam.without)
 
 
-OF_EVERY_BUILD = [seam for seam in SEAMS if not seam.when_asked]
+OF_EVERY_BUILD = thinned([seam for seam in SEAMS if not seam.when_asked], 6, "private names of others")
 
 
 @pytest.mark.parametrize("seam", OF_EVERY_BUILD, ids=lambda seam: f"{seam.owner}.{seam.name}")
@@ -263,6 +264,7 @@ def strangers(trees: dict[str, ast.AST]) -> list[str]:
     ]
 
 
+@pytest.mark.long("reads all sources")
 def test_private_names_of_others_are_in_the_table_only() -> None:
     folder = Path(nls_jupyter.__file__).parent
     files = [path for path in sorted(folder.rglob("*.py")) if path != TABLE]
