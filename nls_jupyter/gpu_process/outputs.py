@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from typing import TYPE_CHECKING, Any
@@ -40,7 +39,7 @@ class Outputs:
     def follow(self, stream: Any) -> None:
         """One of the streams that the thread sends what was printed of."""
         self._streams.append(stream)
-        stream.flush = functools.partial(self._flush, stream.flush)
+        stream.flush = _Flush(stream, self._nothing_new)
 
     def told(self, msg_id: str) -> Mapping[str, int]:
         """For the reply's metadata, once the cell's streams were flushed: no idle is needed then."""
@@ -73,10 +72,6 @@ class Outputs:
     def _nothing_new(self) -> bool:
         return self._all_sent_at is self._last and os.getpid() == self._pid
 
-    def _flush(self, flush: Callable[[], None]) -> None:
-        if not self._nothing_new():
-            flush()
-
     def _waited(self) -> bool:
         """Until the thread has sent what it was handed so far; False where that takes too long."""
         last = self._last
@@ -88,3 +83,20 @@ class Outputs:
         if not pending:
             self._all_sent_at = last
         return True
+
+
+class _Flush:
+    """A stream's own `flush`, where there may be anything to flush.
+
+    Whoever has it under a name, as bars of tqdm do, has that of the same stream in the next process.
+    """
+
+    def __init__(self, stream: Any, nothing_new: Callable[[], bool]) -> None:
+        self._stream, self._flush, self._nothing_new = stream, stream.flush, nothing_new
+
+    def __call__(self) -> None:
+        if not self._nothing_new():
+            self._flush()
+
+    def __reduce__(self) -> Any:
+        return getattr, (self._stream, "flush")

@@ -376,7 +376,8 @@ def autoload(system: list[Path], user: Path) -> list[Finding]:
     if importlib.util.find_spec("nls_jupyter") is None:
         text = "nls_jupyter is not installed in this environment: its kernels have no %gpu"
         return [Finding("%gpu", "error", text, "pip install nls-jupyter into the kernel's environment")]
-    files = [directory / "ipython" / "ipython_kernel_config.py" for directory in system]
+    # The one that an install brings has a name that an administrator's own hardly has: it would be overwritten.
+    files = [directory / "ipython" / f"ipython_kernel_config.{kind}" for directory in system for kind in ("json", "py")]
     files += [user / "profile_default" / f"ipython{kind}_config.py" for kind in ("", "_kernel")]
     for file in files:
         try:

@@ -75,7 +75,7 @@ def _python(folder: Path) -> None:
     settings = home / "etc/jupyter/jupyter_server_config.d"
     shutil.copytree(ROOT / "server_extension/jupyter_server_config.d", settings, dirs_exist_ok=True)
     (home / "etc/ipython").mkdir(parents=True, exist_ok=True)
-    shutil.copy(ROOT / "nls_jupyter/etc/ipython_kernel_config.py", home / "etc/ipython")
+    shutil.copy(ROOT / "nls_jupyter/etc/ipython_kernel_config.json", home / "etc/ipython")
     (home / "bin/nls").write_text(f"#!{PREFIX}/bin/python3\nfrom nls_scheduler.cli import main\nmain()\n")
     (home / "bin/nls").chmod(0o755)
     for library in _libraries([home / "bin" / version, *home.rglob("*.so*")]):

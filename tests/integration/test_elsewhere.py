@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 PLATFORMS = thinned(("win32", "darwin"), 2, "platforms that are not Linux")
 TIMEOUT_S = 60
-CONFIGURATION = ROOT / "nls_jupyter" / "etc" / "ipython_kernel_config.py"
+CONFIGURATION = ROOT / "nls_jupyter" / "etc" / "ipython_kernel_config.json"
 
 
 def elsewhere(platform: str, directory: Path) -> dict[str, str]:
     """The environment of a process to which our packages see another platform."""
     profile = directory / "ipython" / "profile_default"
     profile.mkdir(parents=True, exist_ok=True)
-    (profile / "ipython_kernel_config.py").write_bytes(CONFIGURATION.read_bytes())
+    (profile / "ipython_kernel_config.json").write_bytes(CONFIGURATION.read_bytes())
     environment = nls_environment(TEST_PLATFORM=platform, IPYTHONDIR=str(directory / "ipython"))
     environment["JUPYTER_CONFIG_DIR"] = environment["JUPYTER_DATA_DIR"] = str(directory / "jupyter")
     environment["PYTHONPATH"] = f"{ROOT / 'tests' / 'other_platforms'}:{environment['PYTHONPATH']}"

@@ -79,7 +79,7 @@ def test_the_wheel_brings_its_licence_the_command_and_the_kernels_configuration(
     assert b"nls = nls_scheduler.__main__:main" in archive.read(inside["entry_points.txt"])
     kernelspec = "data/share/jupyter/kernels/python3-gpu/kernel.json"
     assert {name for name in inside if name.startswith("data/") and not name.startswith(LABEXTENSION)} == {
-        "data/etc/ipython/ipython_kernel_config.py",
+        "data/etc/ipython/ipython_kernel_config.json",
         "data/etc/jupyter/jupyter_server_config.d/nls_jupyter.json",
         kernelspec,
     }
@@ -159,7 +159,7 @@ def test_an_editable_install_is_live_and_adds_no_other_name(tmp_path: Path) -> N
     names = ("node_scheduler", "tests", "tools", "docs", "benchmarks", "daemon_process")
     find = f"from importlib.util import find_spec; print(*(n for n in {names!r} if find_spec(n)))"
     assert environment.run(find, tmp_path) == [""]
-    assert (environment.directory / "etc" / "ipython" / "ipython_kernel_config.py").exists()
+    assert (environment.directory / "etc" / "ipython" / "ipython_kernel_config.json").exists()
     assert (environment.directory / "etc" / "jupyter" / "jupyter_server_config.d" / "nls_jupyter.json").exists()
 
 

@@ -25,6 +25,7 @@ CELLS = (
     "%config InlineBackend.figure_format = 'svg'\n%precision 3",
     "from IPython.core.magic import register_line_magic\n@register_line_magic\ndef mine(line): return 'mine ' + line",
     "import logging, sys\nlogging.basicConfig(level=logging.INFO, format='<%(message)s>')",
+    "from tqdm import tqdm\nbar = tqdm(total=3, file=sys.stdout)\nflush = sys.stdout.flush",
     "ran = []\nget_ipython().events.register('post_run_cell', lambda result: ran.append(1))",
 )
 
@@ -49,6 +50,8 @@ def is_as_it_was(notebook: AutoKernel) -> None:
     assert notebook.run("import asyncio\nawait asyncio.sleep(0, 'slept')").result == "'slept'"
     assert notebook.run("%mine x").result == "'mine x'"
     assert notebook.run("logging.info('told')").text("stderr") == "<told>\n"
+    assert notebook.run("flush is sys.stdout.flush").result == "True"
+    assert "| 1/3 [" in notebook.run("bar.n = 1; _ = bar.refresh()").text("stdout")
     before = int(notebook.run("len(ran)").result)
     assert notebook.run("len(ran)").result == str(before + 1)
 

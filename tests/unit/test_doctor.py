@@ -283,8 +283,9 @@ def test_the_magic_is_found_where_ipython_would_find_it(tmp_path: Path) -> None:
     (user / "profile_default" / "ipython_config.py").write_text("c.X.append('nls_jupyter')")
     assert doctor.autoload([system], user)[0].level == "ok"
     (system / "ipython").mkdir(parents=True)
-    (system / "ipython" / "ipython_kernel_config.py").write_text("c.X.append('nls_jupyter')")
-    assert str(system) in doctor.autoload([system], user)[0].text
+    for kind in ("py", "json"):
+        (file := system / "ipython" / f"ipython_kernel_config.{kind}").write_text("c.X.append('nls_jupyter')")
+        assert str(file) in doctor.autoload([system], user)[0].text
 
 
 @pytest.mark.parametrize(
