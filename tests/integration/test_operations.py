@@ -59,7 +59,15 @@ def test_a_new_configuration_is_read_at_sighup(configured: tuple[DaemonProcess, 
     reload(daemon)
     wait_until(lambda: submitted_request(daemon) == 4 * 2**30)
     assert "has been read again" in daemon.log
+    assert "read at the start only" not in daemon.log
     assert daemon.status()["message"] is None
+
+
+def test_what_is_read_at_the_start_only_is_named_at_sighup(configured: tuple[DaemonProcess, Path]) -> None:
+    daemon, file = configured
+    file.write_text("c.NlsScheduler.max_connections = 3\nc.NlsScheduler.observe_address = '127.0.0.1:1'\n")
+    reload(daemon)
+    wait_until(lambda: "max_connections, observe_address: read at the start only" in daemon.log)
 
 
 @pytest.mark.parametrize(

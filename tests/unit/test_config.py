@@ -11,6 +11,7 @@ import pytest
 
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.daemon.config import ConfigError, NlsScheduler, load
+from nls_scheduler.daemon.settings import DaemonSettings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +93,8 @@ def test_a_value_that_cannot_be_used_is_refused_with_one_sentence(flag: str, say
         ),
         ("nls_config.json", '{"NlsScheduler": {"cooldown_s": 1}}', "did you mean cool_down_s?"),
         ("nls_config.py", "1 / 0", "cannot be read: division by zero"),
-        ("nls_config.py", "raise SystemExit", "cannot be read: SystemExit"),
+        ("nls_config.py", "raise SystemExit", "cannot be read: it ends Python"),
+        ("nls_config.py", "import sys; sys.exit(3)", "cannot be read: it ends Python"),
         ("nls_config.json", "{", "cannot be read"),
         ("nls_config.py", "c.NlsScheduler.cool_down_s = 10**400", "out of all bounds"),
         ("nls_config.py", "c.NlsScheduler.admin_group = '99999999999999999999'", "so large a number"),
@@ -149,3 +151,11 @@ def test_only_the_system_daemon_hides_names_unless_told_otherwise() -> None:
 
 def test_every_number_of_the_policy_can_be_set() -> None:
     assert {field.name for field in fields(Policy)} <= set(NlsScheduler.class_trait_names(config=True))
+
+
+@pytest.mark.parametrize("name", sorted(DaemonSettings().read_at_start))
+def test_a_clusters_policy_comes_too_late_for_what_is_read_at_the_start(name: str) -> None:
+    value = getattr(NlsScheduler(), name)
+    load([f"{name}={value}"] if value else [], [])
+    with pytest.raises(ConfigError, match=f"^{name} is read at the daemon's start only.*--set={name}="):
+        load([], [], cluster={name: value})

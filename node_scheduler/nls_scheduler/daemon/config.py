@@ -287,6 +287,11 @@ def load(
     `shared`: for the system daemon, which many users share. `defaults`: other ones than usual; `cluster`: a cluster's
     settings, which come before the files and after the flags.
     """
+    for name in sorted(_SETTINGS.read_at_start.keys() & (cluster or {}).keys()):
+        raise ConfigError(
+            f"{name} is read at the daemon's start only, and the cluster's policy later: write it among the daemon's "
+            f"own arguments, as --set={name}=…."
+        )
     config = Config({SECTION: dict(defaults or {})})
     config.merge(read_files(config_path))
     config.merge(Config({SECTION: dict(cluster or {})}))
@@ -321,7 +326,8 @@ def _read(directory: str) -> Config:
             raise ConfigError(f"The configuration {path} cannot be read: it is no file.") from None
         except (Exception, SystemExit) as error:
             # A configuration file is Python: anything may come out of it.
-            reason = str(error) or type(error).__name__
+            ends = isinstance(error, SystemExit)
+            reason = "it ends Python (SystemExit)" if ends else str(error) or type(error).__name__
             raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
         config.merge(found)
     return config

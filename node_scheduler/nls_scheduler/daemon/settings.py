@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.daemon.bounds import Bounds
 from nls_scheduler.daemon.poller import PollRates
 from nls_scheduler.requests.submission import Defaults
 from nls_scheduler.views.veil import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +27,13 @@ class DaemonSettings:
     bounds: Bounds = field(default_factory=Bounds)
     client_timeout_s: float = 30.0
     observe_address: str = ""
+
+    @property
+    def read_at_start(self) -> Mapping[str, object]:
+        """What does not change while the daemon runs, by the names of the settings."""
+        return {
+            "client_timeout_s": self.client_timeout_s,
+            "max_connections": self.max_connections,
+            "max_connections_per_user": self.bounds.connections,
+            "observe_address": self.observe_address,
+        }

@@ -100,7 +100,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
-    loop.add_signal_handler(signal.SIGHUP, _reload, daemon, reload)
+    loop.add_signal_handler(signal.SIGHUP, _reload, daemon, reload, settings)
     server = BoundedServer(
         application(daemon, settings.client_timeout_s),
         most_connections=affordable(settings.max_connections),
@@ -182,15 +182,22 @@ async def _keep(listening: Listening, server: BoundedServer, owned: Sequence[Own
         daemon.keep_key()
 
 
-def _reload(daemon: Daemon, reload: Callable[[Mapping[str, Any] | None], DaemonSettings]) -> None:
+def _reload(
+    daemon: Daemon, reload: Callable[[Mapping[str, Any] | None], DaemonSettings], at_start: DaemonSettings
+) -> None:
     """SIGHUP: other settings, or the old ones and the reason in the log and the status."""
     try:
-        daemon.reconfigure(reload(daemon.cluster_values))
+        settings = reload(daemon.cluster_values)
+        daemon.reconfigure(settings)
     except (ValueError, Problem) as error:
         daemon.refused_configuration = f"The new configuration is refused and the old one stays: {error}"
         log.error("%s", daemon.refused_configuration)  # noqa: TRY400 - the sentence says it all
     else:
         log.info("the configuration has been read again")
+        later = settings.read_at_start.items() - at_start.read_at_start.items()
+        if later:
+            names = ", ".join(sorted(name for name, _ in later))
+            log.warning("%s: read at the start only, so what it says now holds from the next start on", names)
 
 
 def _notify_systemd(message: str) -> None:
