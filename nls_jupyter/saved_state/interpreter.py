@@ -20,6 +20,7 @@ from nls_jupyter.saved_state import (
     library_settings,
     loggers,
     logging_settings,
+    module_files,
     pictures,
     process_objects,
     process_settings,
@@ -55,7 +56,8 @@ class Interpreter:
         self._shell = shell
         self._modules = UserModules()
         logs = logging_settings.Logging()
-        self._aspects = [*process_settings.of_process(), *logs.aspects(), torch_hooks.numbers()]
+        of_process = (*process_settings.of_process(), module_files.of_module_files())
+        self._aspects = [*of_process, *logs.aspects(), torch_hooks.numbers()]
         places = [
             *process_objects.of_process(),
             loggers.place(),
