@@ -151,6 +151,12 @@ OVERLOADS: Final = Seam(
     "typing.get_overloads finds none of before the GPU process was started anew",
 )
 ABC_CONTENT: Final = Seam("abc:ABC", "_abc_impl", _PYTHON, "abstract classes of cells may not come back")
+XML_PREFIXES: Final = Seam(
+    "xml.etree.ElementTree",
+    "_namespace_map",
+    _PYTHON,
+    "prefixes of XML that cells register do not come back with the GPU process",
+)
 RLOCK_IS_OWNED: Final = Seam("_thread:RLock", "_is_owned", _PYTHON, "re-entrant locks are not saved")
 THREAD_TARGET: Final = Seam(
     "threading:Thread", "_target", _PYTHON, "nobody is told which threads end with the GPU process", set_in="__init__"

@@ -27,6 +27,7 @@ from nls_jupyter.saved_state import (
     registered_colors,
     registered_types,
     running,
+    standard_library,
     torch_hooks,
     typing_constructs,
     virtual_subclasses,
@@ -56,8 +57,8 @@ class Interpreter:
         self._shell = shell
         self._modules = UserModules()
         logs = logging_settings.Logging()
-        of_process = (*process_settings.of_process(), module_files.of_module_files())
-        self._aspects = [*of_process, *logs.aspects(), torch_hooks.numbers()]
+        of_process = (*process_settings.of_process(), *standard_library.of_standard_library())
+        self._aspects = [*of_process, module_files.of_module_files(), *logs.aspects(), torch_hooks.numbers()]
         places = [
             *process_objects.of_process(),
             loggers.place(),

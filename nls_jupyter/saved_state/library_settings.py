@@ -40,6 +40,7 @@ def of_libraries() -> tuple[Aspect, ...]:
         Aspect("plotly's renderers", _plotly, _set_plotly, "plotly.io"),
         _options("xarray", "get_options", "set_options"),
         _options("sklearn", "get_config", "set_config"),
+        _options("scipy.special", "geterr", "seterr"),
         Aspect(
             "polars' settings",
             lambda: _of("polars").Config.save(),
@@ -50,6 +51,12 @@ def of_libraries() -> tuple[Aspect, ...]:
         Aspect("bokeh's notebook mode", _bokeh, _set_bokeh, "bokeh.io"),
         Aspect("JAX's settings", _jax, _set_jax, "jax"),
         Aspect("SymPy's printing", _sympy, _set_sympy, "sympy"),
+        Aspect(
+            "SymPy's assumptions",
+            lambda: list(_of("sympy.assumptions").global_assumptions) or None,
+            lambda kept: _of("sympy.assumptions").global_assumptions.add(*kept),
+            "sympy",
+        ),
     )
 
 
@@ -121,6 +128,7 @@ def _set_torch_random(state: Any) -> None:
         torch.cuda.set_rng_state(torch.from_numpy(on_device), number)
 
 
+_DENORMAL = 1e-310
 # Attributes below `torch.backends`; those that a version lacks are left alone.
 _BACKEND_FLAGS = ("cuda.matmul.allow_tf32", "cudnn.allow_tf32", "cudnn.benchmark", "cudnn.deterministic")
 
@@ -136,6 +144,10 @@ def _torch_settings() -> dict[str, Any]:
         "precision": torch.get_float32_matmul_precision(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "anomaly": torch.is_anomaly_enabled(),
+        "warns": torch.is_warn_always_enabled(),
+        "hub": torch.hub.get_dir(),
+        # Nobody can be asked whether numbers too small for full precision are taken for zero.
+        "flushes": not (torch.tensor(_DENORMAL, dtype=torch.float64, device="cpu") * 1.0).item(),
         "flags": {flag: _backend_flag(flag) for flag in _BACKEND_FLAGS},
     }
 
@@ -150,6 +162,9 @@ def _set_torch_settings(state: Mapping[str, Any]) -> None:
     if state["deterministic"] != torch.are_deterministic_algorithms_enabled():
         torch.use_deterministic_algorithms(state["deterministic"])  # imports the compiler, for seconds
     torch.autograd.set_detect_anomaly(state["anomaly"])
+    torch.set_warn_always(state["warns"])
+    torch.hub.set_dir(state["hub"])
+    torch.set_flush_denormal(state["flushes"])
     for flag, value in state["flags"].items():
         if value is not None and value != _backend_flag(flag):
             holder, _, name = flag.rpartition(".")

@@ -34,20 +34,33 @@ CASES = {
         "import sklearn; sklearn.set_config(transform_output='pandas')",
         "assert sklearn.get_config()['transform_output'] == 'pandas'",
     ),
+    "scipy": (
+        "import scipy.special; scipy.special.seterr(all='raise')",
+        "assert scipy.special.geterr()['domain'] == 'raise'",
+    ),
     "sympy": (
         (
-            "import sympy; sympy.init_printing(order='grevlex', use_latex='matplotlib'); x = sympy.symbols('x')\n"
+            "import sympy; sympy.assumptions.global_assumptions.add(sympy.Q.positive(sympy.Symbol('known')))\n"
+            "sympy.init_printing(order='grevlex', use_latex='matplotlib'); x = sympy.symbols('x')\n"
             "shown, _ = get_ipython().display_formatter.format(x**2)"
         ),
         (
             "again, _ = get_ipython().display_formatter.format(x**2)\n"
             "assert 'image/png' in again and again.keys() == shown.keys(), (again, shown)\n"
-            "assert sympy.printing.printer.Printer._global_settings['order'] == 'grevlex'"
+            "assert sympy.printing.printer.Printer._global_settings['order'] == 'grevlex'\n"
+            "assert sympy.ask(sympy.Q.positive(sympy.Symbol('known')))"
         ),
     ),
     "torch": (
-        "import torch; torch.set_printoptions(precision=2); torch.set_num_threads(1)",
-        "assert (str(torch.tensor([1.23456])), torch.get_num_threads()) == ('tensor([1.23])', 1)",
+        (
+            "import torch; torch.set_printoptions(precision=2); torch.set_num_threads(1)\n"
+            "torch.set_flush_denormal(True); torch.set_warn_always(True); torch.hub.set_dir('/tmp/mine')"
+        ),
+        (
+            "assert (str(torch.tensor([1.23456])), torch.get_num_threads()) == ('tensor([1.23])', 1)\n"
+            "assert (torch.tensor(1e-310, dtype=torch.float64) * 1).item() == 0.0\n"
+            "assert torch.is_warn_always_enabled() and torch.hub.get_dir() == '/tmp/mine'"
+        ),
     ),
     "tqdm": (
         "import pandas as pd; from tqdm import tqdm; tqdm.pandas(desc='mine', disable=True)",

@@ -466,6 +466,24 @@ def test_attributes_that_cells_set_on_sys_and_os_come_back_and_the_processs_own_
     assert carried_on(before, after) == []
 
 
+def test_what_modules_of_the_standard_library_were_told_holds_in_the_next():
+    before = (
+        "import calendar, faulthandler, reprlib, sys, xml.etree.ElementTree as ET, zoneinfo\n"
+        "ET.register_namespace('mine', 'http://example.org/mine'); calendar.setfirstweekday(6)\n"
+        "reprlib.aRepr.maxlist = 2; zoneinfo.reset_tzpath(['/usr/share/zoneinfo']); folders = zoneinfo.TZPATH\n"
+        "sys.pycache_prefix = '/tmp/mine'; sys.set_coroutine_origin_tracking_depth(3)\n"
+        "faults = not faulthandler.is_enabled()\n"
+        "(faulthandler.enable if faults else faulthandler.disable)()\n"
+    )
+    after = (
+        "assert ET.tostring(ET.Element('{http://example.org/mine}a')).startswith(b'<mine:a')\n"
+        "assert calendar.firstweekday() == 6 and reprlib.repr([1, 2, 3]) == '[1, 2, ...]'\n"
+        "assert zoneinfo.TZPATH == folders and faulthandler.is_enabled() == faults\n"
+        "assert sys.pycache_prefix == '/tmp/mine' and sys.get_coroutine_origin_tracking_depth() == 3\n"
+    )
+    assert carried_on(before, after) == []
+
+
 def test_what_the_system_and_python_were_told_for_the_whole_process_holds_in_the_next():
     before = (
         "import csv, decimal, mimetypes, os, resource, sys, threading, tracemalloc\n"
