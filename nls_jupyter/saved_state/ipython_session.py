@@ -33,6 +33,7 @@ def of_shell(shell: Any) -> tuple[Aspect, ...]:
         Aspect("IPython's settings", configured.changed, configured.set),
         Aspect("%xmode and %pdb", lambda: _of_tracebacks(shell), lambda state: _set_tracebacks(shell, state)),
         Aspect("%autoreload", lambda: _autoreload(shell), lambda state: _set_autoreload(shell, state)),
+        Aspect("%dhist and %pushd", lambda: _folders(shell), lambda state: _set_folders(shell, *state)),
         Aspect("%logstart", lambda: _logging(shell), lambda _: None),
         Aspect("In", lambda: _inputs(shell), lambda state: _set_inputs(shell, state), always=True),
         Aspect("_i", lambda: _typed(shell), lambda state: _set_typed(shell, state), always=True),
@@ -128,6 +129,15 @@ def _set_tracebacks(shell: Any, state: Mapping[str, Any]) -> None:
     shell.InteractiveTB.set_mode(state["mode"])
     shell.InteractiveTB.skip_hidden = state["skip_hidden"]
     shell.call_pdb = state["pdb"]
+
+
+def _folders(shell: Any) -> tuple[list[Any], list[str]]:
+    """Where the notebook has been, and where `%popd` leads."""
+    return list(shell.user_ns["_dh"]), list(shell.dir_stack)
+
+
+def _set_folders(shell: Any, been: list[Any], stack: list[str]) -> None:
+    shell.user_ns["_dh"][:], shell.dir_stack[:] = been, stack
 
 
 _AUTORELOAD = ("enabled", "check_all", "autoload_obj", "modules", "skip_modules", "hide_errors")

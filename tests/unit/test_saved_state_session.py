@@ -466,6 +466,17 @@ def test_attributes_that_cells_set_on_sys_and_os_come_back_and_the_processs_own_
     assert carried_on(before, after) == []
 
 
+def test_folders_that_cells_have_left_are_gone_back_to():
+    before = (
+        "import os, tempfile\nbegan = os.getcwd()\n%cd -q /usr\n%pushd /tmp\nbeen = [str(folder) for folder in _dh]"
+    )
+    after = (
+        "assert [str(folder) for folder in _dh] == been and len(been) > 2, _dh\n%popd\n"
+        "assert os.getcwd() == '/usr'\n#%%\n%cd -0\nassert os.getcwd() == began"
+    )
+    assert carried_on(before, after) == []
+
+
 def test_what_modules_of_the_standard_library_were_told_holds_in_the_next():
     before = (
         "import calendar, faulthandler, reprlib, sys, xml.etree.ElementTree as ET, zoneinfo\n"
