@@ -360,6 +360,7 @@ def xp(tmp_path, monkeypatch):
             return pieces(memory)
 
         monkeypatch.setattr(DeviceMemory, "pieces", here)
+        monkeypatch.setattr(saver, "_LOOK_S", WITHIN_S)  # a busy machine takes its time to look at a few names
         yield simulated_cupy
 
 
