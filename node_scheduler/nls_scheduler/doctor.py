@@ -101,7 +101,7 @@ def _socket(named: Path | None, environ: Mapping[str, str]) -> tuple[Path | None
     except DaemonUnreachable as error:
         return None, [Finding("socket", "error", str(error), "correct the path or the rights of the socket")]
     if path is not None:
-        return path, [Finding("socket", "ok", f"a daemon answers at {path}")]
+        return path, [Finding("socket", "ok", f"a daemon listens at {path}")]
     for candidate in candidates:
         if (holder := holder_of(candidate)) is not None:
             text = f"the daemon at {candidate} does not answer: {holder}"

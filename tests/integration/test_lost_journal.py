@@ -72,6 +72,22 @@ def remove_the_journal(daemon: DaemonProcess) -> None:
 
 def test_the_first_user_of_a_new_daemon_waits_for_nobody(patient):
     assert patient.nls("run", "--", "echo", "ran").stdout == "ran\n"
+    assert patient.status()["message"] is None
+
+
+@pytest.mark.parametrize("lost", ["journal.db*", "journal.db-wal"])
+def test_a_journal_of_which_files_are_gone_is_told_by_who_runs(patient, lost):
+    running = patient.start_nls("run", "--name", "running", "--", "sleep", "600")
+    patient.wait_for("running", phase="running")
+    patient.kill()
+    for file in (patient.directory / "state").glob(lost):
+        file.unlink()
+    patient.start()
+    patient.wait_for("running", phase="running")
+    told = "The journal knew nothing of 1 workload of this node: it was lost, or its end was."
+    wait_until(lambda: patient.status()["message"] == told)
+    assert told in patient.nls("status").stdout
+    assert running.poll() is None
 
 
 @pytest.mark.long("lost journals in rare cases")

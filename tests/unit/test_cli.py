@@ -11,7 +11,9 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from contextlib import suppress
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -178,9 +180,34 @@ def test_the_history_reads_as_a_table() -> None:
         "time": "2026-11-21T06:39:10.903+00:00", "name": "n", "event": "moved", "from": "GPU 0", "to": "GPU 1",
         "seconds": 1.25, "bytes": 3 * GIB, "reason": "training-7 needs GPU 0",
     }  # fmt: skip
-    row = "06:39:10.903  n         moved GPU 0 -> GPU 1  1.2      3 GiB       training-7 needs GPU 0"
-    assert row in render_history([entry])
+    today = datetime.fromisoformat(entry["time"]).astimezone().date()
+    at = datetime.fromisoformat(entry["time"]).astimezone().strftime("%H:%M:%S")
+    row = f"{at}  n         moved GPU 0 -> GPU 1  1.2      3 GiB       training-7 needs GPU 0"
+    assert row in render_history([entry], today)
     assert render_history([]) == "Nothing has happened yet."
+
+
+def test_the_history_has_the_time_of_this_place_and_the_day_where_it_is_not_today(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        rest = {"name": "n", "event": "left", "from": "", "to": "", "seconds": None, "bytes": None, "reason": ""}
+        entries = [{"time": f"2026-11-21T{at}.903+00:00", **rest} for at in ("04:59:10", "05:00:10")]
+        told = [line.split("  ")[0] for line in render_history(entries, date(2026, 11, 21)).splitlines()[1:]]
+        assert told == ["11-20 23:59:10", "11-21 00:00:10"]
+        assert render_history(entries[1:], date(2026, 11, 21)).splitlines()[1].startswith("00:00:10  n")
+        assert render_history(entries[:1], date(2026, 11, 21)).splitlines()[1].startswith("11-20 23:59:10  n")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_without_a_standard_output_a_command_says_so() -> None:
+    command = f"exec {sys.executable} -m nls_scheduler doctor --json >&-"
+    done = subprocess.run(["sh", "-c", command], env=nls_environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "nls: the output cannot be written: there is no standard output\n")
 
 
 def test_a_table_is_as_wide_as_it_needs_to_be() -> None:

@@ -66,6 +66,8 @@ SUBCOMMANDS = (
     help_topic,
 )
 
+# Why results cannot be told, by the number of the system's error.
+_UNWRITABLE = {errno.ENOSPC: "there is no room left for it", errno.EBADF: "there is no standard output"}
 _EPILOG = """examples:
   nls up --simulate 2x16GiB          a daemon with two simulated GPUs
   nls down                           end the daemon; GPU processes go on without it
@@ -102,9 +104,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout = None
         return exit_codes.BROKEN_PIPE
     except OSError as error:
-        if error.errno != errno.ENOSPC or error.filename is not None:
+        if error.errno not in _UNWRITABLE or error.filename is not None:
             raise
-        tell("the output cannot be written: there is no room left for it")
+        tell(f"the output cannot be written: {_UNWRITABLE[error.errno]}")
         sys.stdout = None
         return exit_codes.CANNOT_WRITE
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.cli.asking import ask
@@ -11,6 +12,8 @@ from nls_scheduler.cli.output import say, shortened, table
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
+    from datetime import date
+
     from nls_scheduler.cli.types import Subparsers
 
 _EPILOG = """examples:
@@ -39,14 +42,19 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-def render(entries: list[dict[str, Any]]) -> str:
-    """The entries as text for people."""
+def render(entries: list[dict[str, Any]], today: date | None = None) -> str:
+    """The entries as text for people, with the time of this place's clocks."""
     if not entries:
         return "Nothing has happened yet."
-    return table([["TIME", "WORKLOAD", "EVENT", "SECONDS", "GPU MEMORY", "WHY"], *map(_row, entries)])
+    times = [datetime.fromisoformat(entry["time"]).astimezone() for entry in entries]
+    # Of today the time is enough.
+    dated = {time.date() for time in times} != {today or datetime.now().astimezone().date()}
+    told = [time.strftime("%m-%d %H:%M:%S" if dated else "%H:%M:%S") for time in times]
+    rows = [_row(entry, at) for entry, at in zip(entries, told, strict=True)]
+    return table([["TIME", "WORKLOAD", "EVENT", "SECONDS", "GPU MEMORY", "WHY"], *rows])
 
 
-def _row(entry: dict[str, Any]) -> list[str]:
+def _row(entry: dict[str, Any], at: str) -> list[str]:
     places = [place for place in (entry["from"], entry["to"]) if place]
     event = entry["event"] + (f" {' -> '.join(places)}" if places else "")
     seconds = "" if entry["seconds"] is None else f"{entry['seconds']:.1f}"
@@ -55,4 +63,4 @@ def _row(entry: dict[str, Any]) -> list[str]:
         kept = f"{kept} without {', '.join(missing)}".strip()
     if lost := entry.get("lost_cells"):
         kept = f"{kept} without cells {', '.join(lost)}".strip()
-    return [entry["time"][11:23], shortened(entry["name"]), event, seconds, kept, entry["reason"]]
+    return [at, shortened(entry["name"]), event, seconds, kept, entry["reason"]]

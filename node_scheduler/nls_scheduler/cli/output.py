@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -18,7 +19,9 @@ _LAYOUT: Final = "\n\t"
 
 
 def say(text: str) -> None:
-    """A result, on stdout."""
+    """A result, on stdout. Raises OSError where that is closed, or its disk is full."""
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, "there is no standard output", None)
     print(text, flush=True)  # noqa: T201 - the command line's output
 
 

@@ -324,10 +324,10 @@ def _read(directory: str) -> Config:
             _check_sections(found)
         except ConfigFileNotFound:
             raise ConfigError(f"The configuration {path} cannot be read: it is no file.") from None
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             # A configuration file is Python: anything may come out of it.
-            ends = isinstance(error, SystemExit)
-            reason = "it ends Python (SystemExit)" if ends else str(error) or type(error).__name__
+            ends = not isinstance(error, Exception)
+            reason = f"it ends Python ({type(error).__name__})" if ends else str(error) or type(error).__name__
             raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
         config.merge(found)
     return config

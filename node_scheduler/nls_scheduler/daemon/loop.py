@@ -23,6 +23,7 @@ from nls_scheduler.daemon.watch import Watch
 from nls_scheduler.processes.proc import workloads_on
 from nls_scheduler.requests import adoption
 from nls_scheduler.units.clock import awake_s, go_on_after
+from nls_scheduler.units.counts import counted
 from nls_scheduler.views.entries import as_record, entry_view, restored
 from nls_scheduler.views.history import History, Recorder
 from nls_scheduler.views.metrics import Metrics
@@ -243,6 +244,9 @@ class Loop:
         running = {w for w, mark in named if adoption.ID_PATTERN.fullmatch(w) and self._passports.made(mark, w)}
         if forgotten := running - self.state.workloads.keys():
             log.warning("the journal knows nothing of %s: it was lost, or its end was", ", ".join(sorted(forgotten)))
+            of = counted(len(forgotten), "workload")
+            lost = f"The journal knew nothing of {of} of this node: it was lost, or its end was."
+            self._journal.begun_anew = self._journal.begun_anew or lost
             self.apply_or_tell(events.DaemonRestarted(awake_s(), forgetful=True))
 
     def _take_lease(self, workload_id: WorkloadId, peer: Peer) -> None:
