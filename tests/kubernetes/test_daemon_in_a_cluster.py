@@ -176,6 +176,19 @@ def test_the_last_known_state_stays_while_the_api_server_is_away(cluster: Cluste
     wait_until(lambda: cluster.daemon.status()["message"] is None, 40)
 
 
+@pytest.mark.faults
+def test_what_was_never_heard_grows_old_as_well(cluster: ClusterBench) -> None:
+    cluster.api.faults.refused[PODS] = 403
+    cluster.kubelet.failing = True
+    cluster.daemon.kill()
+    cluster.daemon.start()
+    for resource in ("pods", "podresources"):
+        name = f'nls_kubernetes_age_seconds{{resource="{resource}"}}'
+        first = wait_until(lambda name=name: cluster.metric(name))
+        wait_until(lambda name=name, first=first: cluster.metric(name) > first)
+    assert cluster.metric('nls_kubernetes_age_seconds{resource="nodes"}') == 0
+
+
 @pytest.mark.long("pods and a Kubernetes daemon in rare orders")
 def test_the_kubelet_is_away_and_the_status_says_so(cluster: ClusterBench) -> None:
     cluster.kubelet.failing = True
