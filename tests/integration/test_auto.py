@@ -164,6 +164,8 @@ def test_numbers_go_on_after_a_move_and_history_is_the_kernels(notebook: AutoKer
         "   3: first",
         "   4: %history -n",
     ]
+    lines = notebook.run("%history -n -l 2", store_history=False).text().splitlines()
+    assert lines == ["   1: first = 1", "   3: first"]  # of what ran in the GPU process
     tail = notebook.ask("history_request", {"hist_access_type": "tail", "raw": True, "output": True, "n": 2})
     assert [(line, *both) for _, line, both in tail["history"]] == [(3, "first", None), (4, "%history -n", None)]
     spans = {"hist_access_type": "range", "raw": True, "output": True, "session": 0, "start": 3, "stop": 4}
