@@ -97,6 +97,12 @@ def test_a_value_that_cannot_be_used_is_refused_with_one_sentence(flag: str, say
         ("nls_config.py", "import sys; sys.exit(3)", "cannot be read: it ends Python"),
         ("nls_config.py", "raise KeyboardInterrupt", "cannot be read: it ends Python"),
         ("nls_config.json", "{", "cannot be read"),
+        (
+            "nls_config.json",
+            "[]",
+            'cannot be read: it is no object: write {"NlsScheduler": {"reclaim_deadline_s": 10}}.',
+        ),
+        ("nls_config.json", "null", "cannot be read: it is no object"),
         ("nls_config.py", "c.NlsScheduler.cool_down_s = 10**400", "out of all bounds"),
         ("nls_config.py", "c.NlsScheduler.admin_group = '99999999999999999999'", "so large a number"),
         ("nls_config.py", "c.NlsScheduler.queues = {'a': {'users': [99999999999999999999]}}", "so large a number"),

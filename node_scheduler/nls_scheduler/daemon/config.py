@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import grp
+import json
 import math
 import pwd
 from ast import literal_eval
@@ -320,6 +321,8 @@ def _read(directory: str) -> Config:
         try:
             if not _is_there(path):
                 continue
+            if kind is JSONFileConfigLoader and path.is_file():
+                _check_json(path)
             found = kind(name, directory).load_config()
             _check_sections(found)
         except ConfigFileNotFound:
@@ -331,6 +334,12 @@ def _read(directory: str) -> Config:
             raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
         config.merge(found)
     return config
+
+
+def _check_json(path: Path) -> None:
+    """Traitlets takes a list for an empty configuration. Raises ConfigError, and ValueError for what is no JSON."""
+    if not isinstance(json.loads(path.read_text(encoding="utf-8")), dict):
+        raise ConfigError(f'it is no object: write {{"{SECTION}": {{"reclaim_deadline_s": 10}}}}.')
 
 
 def _is_there(path: Path) -> bool:
