@@ -157,7 +157,14 @@ CONTAINERS = st.fixed_dictionaries(
     optional={
         "env": st.none() | st.lists(st.fixed_dictionaries({"name": st.sampled_from(["A", "NLS_SOCKET"])}), max_size=2),
         "volumeMounts": st.none() | st.lists(MOUNTS, max_size=2, unique_by=lambda m: m["mountPath"].rstrip("/")),
-        "resources": st.sampled_from([{}, {"limits": {"nvidia.com/gpu": "1"}}, {"limits": {"memory": "1Gi"}}]),
+        "resources": st.sampled_from(
+            [
+                {},
+                {"limits": {"nvidia.com/gpu": "1"}},
+                {"limits": {"memory": "1Gi"}},
+                {"limits": {"nvidia.com/gpu": "1", "cpu": "2", "memory": "1Gi"}},
+            ]
+        ),
     },
 )
 PODS = st.fixed_dictionaries(
@@ -192,6 +199,60 @@ PODS = st.fixed_dictionaries(
 )
 
 
+def quality(pod: dict[str, Any]) -> str:
+    """The QoS class that Kubernetes gives a pod, after the API server has put missing requests at their limits.
+
+    https://kubernetes.io/docs/concepts/workloads/pods/pod-qos/; what the pod as a whole is given counts alone.
+    """
+    spec = pod["spec"]
+    whole = spec.get("resources") or {}
+    given = [whole] if any(whole.get(side) for side in ("requests", "limits")) else []
+    every = given or [
+        each.get("resources") or {} for each in (*spec["containers"], *(spec.get("initContainers") or ()))
+    ]
+    pairs = []
+    for resources in every:
+        limits = {k: v for k, v in (resources.get("limits") or {}).items() if k in ("cpu", "memory") and v != "0"}
+        requests = {k: v for k, v in (resources.get("requests") or {}).items() if k in ("cpu", "memory") and v != "0"}
+        pairs.append(({**limits, **requests}, limits))
+    if not any(requests or limits for requests, limits in pairs):
+        return "BestEffort"
+    both = all(requests == limits and limits.keys() == {"cpu", "memory"} for requests, limits in pairs)
+    return "Guaranteed" if both else "Burstable"
+
+
+def sized(requests: dict[str, str], limits: dict[str, str]) -> dict[str, Any]:
+    """A container with a GPU and more."""
+    gpu = {"nvidia.com/gpu": "1"}
+    return container(resources={"requests": {**requests, **gpu}, "limits": {**limits, **gpu}})
+
+
+MUCH = {"cpu": "16", "memory": "64Gi"}
+NOTHING = {"cpu": "0", "memory": "0"}
+
+
+@pytest.mark.parametrize(
+    ("written", "class_"),
+    [
+        (pod("owner", sized(MUCH, MUCH)), "Guaranteed"),
+        (pod("owner", sized({}, MUCH)), "Guaranteed"),
+        (pod("owner", sized(MUCH, MUCH), initContainers=[container(resources={"limits": MUCH})]), "Guaranteed"),
+        (pod("owner", sized({}, {}), resources={"requests": MUCH, "limits": MUCH}), "Guaranteed"),
+        (pod("owner", sized(MUCH, {})), "Burstable"),
+        (pod("owner", sized({"cpu": "1"}, MUCH)), "Burstable"),
+        (pod("owner", sized(MUCH, MUCH), container("side")), "Burstable"),
+        (pod("owner", sized({}, {}), initContainers=[container(resources={"limits": MUCH})]), "Burstable"),
+        (pod("owner", sized({}, {}), resources={"requests": MUCH}), "Burstable"),
+        (pod("owner", sized({}, {}), container("side"), initContainers=[container("first")]), "BestEffort"),
+        (pod("owner", sized(NOTHING, {})), "BestEffort"),
+    ],
+)
+def test_an_owner_s_quality_of_service_stays(written: dict[str, Any], class_: str) -> None:
+    made = injected(written)
+    assert made["spec"]["initContainers"][0]["name"] == WAITING
+    assert (quality(written), quality(made)) == (class_, class_)
+
+
 def is_within(old: object, new: object) -> bool:
     """Whether all of `old` is still in `new`, lists in their order."""
     if isinstance(old, dict) and isinstance(new, dict):
@@ -224,6 +285,7 @@ def test_a_second_time_nothing_is_added_and_nothing_of_the_user_s_ever_goes(
         assert written == before
     assert is_within(before, made)
     assert calls_twice(made) <= calls_twice(before)
+    assert quality(made) == quality(before)
     assert patch_for(made, INJECTION, default) == []
     kubernetes_validate.validate(made, "1.34", strict=True)
 

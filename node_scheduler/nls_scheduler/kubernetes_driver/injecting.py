@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.kubernetes_driver.pods import MANAGED_ANNOTATION, pod_record
-from nls_scheduler.kubernetes_driver.written import mapping
+from nls_scheduler.kubernetes_driver.quantities import parse_quantity
+from nls_scheduler.kubernetes_driver.written import mapping, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,8 +29,8 @@ ALL_GPUS: Final = "/var/run/nvidia-container-devices/all"
 UNPRIVILEGED: Final = 65532
 """A user id that is nobody's, as in many images."""
 SOCKET_VARIABLE: Final = "NLS_SOCKET"
-# With both limits, so that no quota of the namespace refuses the pod; those of its own containers are larger.
-_SMALL: Final = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
+# With all four, so that no quota of the namespace refuses the pod, and in pairs, so that a Guaranteed one stays that.
+_SMALL: Final = {side: {"cpu": "500m", "memory": "128Mi"} for side in ("requests", "limits")}
 _NO_POWERS: Final = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -188,7 +189,7 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
         "imagePullPolicy": "IfNotPresent",
         "command": ["nls", "wait-for-gpus", f"--timeout={injection.timeout_s:g}"],
         "env": [{"name": SOCKET_VARIABLE, "value": f"{injection.socket_directory}/nls.sock"}],
-        "resources": _SMALL,
+        **({"resources": _SMALL} if _has_resources(patch) else {}),
         "securityContext": {**_NO_POWERS, **user},
     }
     container["volumeMounts"] = [_socket_mount(patch, injection, "DirectoryOrCreate")]
@@ -198,6 +199,19 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
         patch.set(metadata, "/metadata", "annotations", {MANAGED_ANNOTATION: "false"})
     elif MANAGED_ANNOTATION not in metadata["annotations"]:
         patch.set(metadata["annotations"], "/metadata/annotations", MANAGED_ANNOTATION, "false")
+
+
+def _has_resources(patch: _Patch) -> bool:
+    """Whether any container is given cpu or memory: with ours alone a BestEffort pod would be Burstable.
+
+    Where the pod as a whole is given some, these hold for all containers, and might be less than ours.
+    """
+
+    def is_given(holder: Mapping[str, Any]) -> bool:
+        given = [texts(mapping(holder, "resources", side)) for side in ("requests", "limits")]
+        return any(parse_quantity(side.get(name, "0")) != 0 for side in given for name in ("cpu", "memory"))
+
+    return not is_given(patch.spec) and any(map(is_given, (*patch.containers, *patch.init_containers)))
 
 
 def _socket_mount(patch: _Patch, injection: Injection, kind: str) -> dict[str, Any]:
