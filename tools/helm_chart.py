@@ -93,7 +93,7 @@ CHANGES: dict[str, tuple[Change, ...]] = {
         block("      tolerations", ".Values.tolerations"),
         block("          resources", ".Values.resources"),
         after(
-            "            - --set=observe_address=0.0.0.0:9475",
+            "            - --set=observe_address=[::]:9475",
             *where(
                 ".Values.components.fake_gpu_operator",
                 "            - --topology=gpu-operator/topology-$(NODE_NAME)",

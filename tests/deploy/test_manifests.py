@@ -13,7 +13,7 @@ import pytest
 from manifests import COMPONENTS, EXAMPLES, KUBERNETES, OVERLAYS, daemon_container, name, of_kind, only, read, rendered
 
 from nls_scheduler import __version__
-from nls_scheduler.daemon.http.observed import parse_address
+from nls_scheduler.daemon.http.addresses import parse_address
 from nls_scheduler.wire import locate
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def test_probes_ask_where_the_daemon_is_told_to_answer(overlay: Path) -> None:
     container = daemon_container(rendered(overlay))
     (address,) = (a.partition("observe_address=")[2] for a in container["args"] if "observe_address" in a)
     (port,) = container["ports"]
-    assert parse_address(address) == ("0.0.0.0", port["containerPort"])
+    assert parse_address(address) == ("::", port["containerPort"])
     asked = {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert asked == {"/livez", "/readyz"}
     assert {container[p]["httpGet"]["port"] for p in ("startupProbe", "livenessProbe", "readinessProbe")} == {"metrics"}

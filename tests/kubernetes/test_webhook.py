@@ -45,7 +45,7 @@ class Webhook:
     def __init__(self, folder: Path, log: Path) -> None:
         self._folder = folder
         self.log = log
-        command = [sys.executable, "-m", "nls_scheduler", "webhook", "--image", "nls:1", "--address", "127.0.0.1:0"]
+        command = [sys.executable, "-m", "nls_scheduler", "webhook", "--image", "nls:1", "--address", "[::]:0"]
         with log.open("wb") as out:
             self.process = subprocess.Popen(
                 [*command, "--certificate", str(folder)], env=nls_environment(), stderr=out, stdin=subprocess.DEVNULL

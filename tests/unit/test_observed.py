@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import re
 import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -14,7 +15,8 @@ import pytest
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.daemon.config import ConfigError, load
 from nls_scheduler.daemon.http import observed
-from nls_scheduler.daemon.http.observed import Observed, parse_address
+from nls_scheduler.daemon.http.addresses import listen_on, parse_address
+from nls_scheduler.daemon.http.observed import Observed
 from nls_scheduler.views.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -196,6 +198,68 @@ def test_an_address_has_a_host_and_a_port(text: str, address: tuple[str, int]) -
 def test_an_address_that_cannot_be_used_is_refused_at_the_start(text: str) -> None:
     with pytest.raises(ConfigError, match=r"observe_address cannot be used: .* write for example 0\.0\.0\.0:9475"):
         load([f"observe_address={text}"], [])
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+async def livez(host: str, port: int) -> bytes:
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(b"GET /livez HTTP/1.1\r\nHost: node\r\n\r\n")
+    answer = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    return answer
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_the_unspecified_address_of_ipv6_answers_both(host: str) -> None:
+    if host == "::1" and not has_ipv6():
+        pytest.skip("this machine has no ::1")
+
+    async def run() -> None:
+        server = Observed(Node())
+        try:
+            assert b" 200 " in await livez(host, server.start_on("[::]:0"))
+        finally:
+            server.stop()
+            await server.close_all_connections()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("missing", ["the family", "the address"])
+def test_without_ipv6_it_is_all_addresses_of_ipv4_and_the_log_tells(
+    missing: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    create = socket.create_server
+
+    def without(address: tuple[str, int], **options: object) -> socket.socket:
+        if ":" in address[0]:
+            raise OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address")
+        return create(address, **options)
+
+    if missing == "the family":
+        monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    else:
+        monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: True)
+        monkeypatch.setattr(socket, "create_server", without)
+
+    with listen_on("::", 0, 1) as listening, socket.create_connection(("127.0.0.1", listening.getsockname()[1])):
+        assert listening.getsockname()[0] == "0.0.0.0"
+    assert "there is no IPv6 on this machine" in caplog.text
+
+
+def test_a_port_that_somebody_has_on_ipv4_alone_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(OSError, match=re.escape(f"observe_address [::]:{port}")) as caught:
+            Observed(Node()).start_on(f"[::]:{port}")
+    assert caught.value.errno == errno.EADDRINUSE
 
 
 def test_without_an_address_nothing_listens() -> None:

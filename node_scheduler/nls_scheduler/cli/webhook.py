@@ -32,7 +32,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         parents=[common],
     )
     parser.add_argument("--image", required=True, help="in which nls is, for the init container")
-    parser.add_argument("--address", default="0.0.0.0:9443", metavar="HOST:PORT", help="(default: %(default)s)")
+    parser.add_argument("--address", default="[::]:9443", metavar="HOST:PORT", help="(default: %(default)s, IPv4 too)")
     parser.add_argument(
         "--certificate", type=Path, default=Path("/etc/nls/tls"), metavar="FOLDER", help="with tls.crt and tls.key"
     )
@@ -68,7 +68,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from nls_scheduler.daemon.http.observed import parse_address
+    from nls_scheduler.daemon.http.addresses import parse_address
     from nls_scheduler.kubernetes_driver import webhook
     from nls_scheduler.kubernetes_driver.certificate import Certificate
     from nls_scheduler.kubernetes_driver.injecting import UNPRIVILEGED, Injection

@@ -20,7 +20,7 @@ from traitlets.utils import expand_path
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement
 from nls_scheduler.daemon.bounds import Bounds
-from nls_scheduler.daemon.http.observed import parse_address
+from nls_scheduler.daemon.http.addresses import parse_address
 from nls_scheduler.daemon.poller import PollRates
 from nls_scheduler.daemon.settings import DaemonSettings
 from nls_scheduler.requests.pool_config import check_rules, parse_pools
@@ -188,8 +188,8 @@ class NlsScheduler(Configurable):
     ).tag(config=True)
     observe_address = Unicode(
         _SETTINGS.observe_address,
-        help="/livez, /readyz and /metrics are also served here over TCP, as in 0.0.0.0:9475; nowhere when empty. Read "
-        "at the start only.",
+        help="/livez, /readyz and /metrics are also served here over TCP, as in 0.0.0.0:9475, or [::]:9475, which is "
+        "IPv4 too; nowhere when empty. Read at the start only.",
     ).tag(config=True)
     client_timeout_s = Float(
         _SETTINGS.client_timeout_s, help="A client that is silent in mid-sentence is let go. Read at the start only."

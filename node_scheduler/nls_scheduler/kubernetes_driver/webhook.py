@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tornado import web
 from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets
 
+from nls_scheduler.daemon.http.addresses import listen_on
 from nls_scheduler.kubernetes_driver.admission import UnreadableReview, answer
 from nls_scheduler.kubernetes_driver.injecting import Role
 from nls_scheduler.kubernetes_driver.pace import Rounds
@@ -29,6 +29,7 @@ OWNERS: Final = "/owners"
 _BODY_LIMIT_BYTES: Final = 4 * 2**20
 _WITHIN_S: Final = 10.0
 _LOOK_S: Final = 60.0
+_MOST_WAITING: Final = 128
 log = logging.getLogger(__name__)
 
 
@@ -128,9 +129,9 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     serving = server(injection, certificate)
-    sockets = bind_sockets(address[1], address[0])
-    serving.add_sockets(sockets)
-    ready(sockets[0].getsockname()[1])
+    listening = listen_on(*address, _MOST_WAITING)
+    serving.add_socket(listening)
+    ready(listening.getsockname()[1])
     watch = asyncio.ensure_future(_look(certificate, pause))
     try:
         await ended.wait()

@@ -6,7 +6,6 @@ The Unix socket knows who asks and answers everything; a kubelet and a Prometheu
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 import logging
 import os
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from tornado import web
 from tornado.httpserver import HTTPServer
 
+from nls_scheduler.daemon.http.addresses import listen_on, parse_address
 from nls_scheduler.views.metrics import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -36,22 +36,7 @@ ANSWERED_WITHIN_S: Final = 15.0
 _MOST_WAITING: Final = 1024
 """In the kernel, to be accepted; those who have sent nothing are not (`TCP_DEFER_ACCEPT`, tcp(7))."""
 _HEADER_LIMIT_BYTES: Final = 16 * 1024
-_MOST_PORT: Final = 65535
 log = logging.getLogger(__name__)
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of `0.0.0.0:9475` or `[::]:9475`. Raises ValueError with one sentence for the administrator."""
-    host, colon, port = text.rpartition(":")
-    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    try:
-        ipaddress.ip_address(bare)
-        number = int(port) if port.isascii() and port.isdecimal() else -1
-    except ValueError:
-        number = -1
-    if not colon or not 0 <= number <= _MOST_PORT or (":" in bare and bare == host):
-        raise ValueError(f"{text!r} is no address to listen on: write for example 0.0.0.0:9475 or [::1]:9475.")
-    return bare, number
 
 
 class _Page(web.RequestHandler):
@@ -127,18 +112,15 @@ class Observed(HTTPServer):
         """Listen; the port that was bound, which 0 leaves to the system. Raises ValueError, OSError."""
         host, port = parse_address(address)
         try:
-            listening = socket.create_server(
-                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=_MOST_WAITING
-            )
+            listening = listen_on(host, port, _MOST_WAITING)
         except OSError as error:
             raise OSError(error.errno, f"observe_address {address}: {os.strerror(error.errno or 0)}") from error
         with suppress(OSError):  # where the network is not the kernel's own, an idle one is let go a little later
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, round(REQUEST_WITHIN_S))
-        listening.setblocking(False)  # noqa: FBT003 - it takes no keyword
         self.add_socket(listening)
-        bound: int = listening.getsockname()[1]
-        log.info("/livez, /readyz and /metrics at %s, port %d", host, bound)
-        return bound
+        bound_host, bound, *_ = listening.getsockname()
+        log.info("/livez, /readyz and /metrics at %s, port %d", bound_host, bound)
+        return int(bound)
 
     def handle_stream(self, stream: IOStream, address: Any) -> None:
         """Tornado calls this for each connection. For one too many an older one goes: who asks now gets an answer."""
