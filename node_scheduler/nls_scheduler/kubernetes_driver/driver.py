@@ -427,13 +427,9 @@ class KubernetesCluster:
     def _counted_bytes(self) -> int | None:
         return counted_memory_bytes(self._labels.get(MEMORY_LABEL))
 
-    def _ages_s(self) -> Mapping[str, float]:
-        """What was never heard is as old as the asking; a cluster without BindRequests has none."""
-        asked_s = awake_s() - self._started_at
-        heard = {"pods": self._pods.age_s, "nodes": self._nodes.age_s, "podresources": self._kubelet.age_s}
-        if self._bind_requests.age_s is not None or not self._bind_requests.settled:
-            heard["bindrequests"] = self._bind_requests.age_s
-        return {name: asked_s if age_s is None else age_s for name, age_s in heard.items()}
+    def _ages_s(self) -> Mapping[str, float | None]:
+        named = {"pods": self._pods, "nodes": self._nodes, "bindrequests": self._bind_requests}
+        return {**{name: r.age_s for name, r in named.items()}, "podresources": self._kubelet.age_s}
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -129,11 +129,11 @@ class ClusterMetrics(Collector):
         self,
         state: Callable[[], NodeState],
         pods: Callable[[], Mapping[str, PodRecord]],
-        ages_s: Callable[[], Mapping[str, float]],
+        ages_s: Callable[[], Mapping[str, float | None]],
         vacating: Vacating,
         events: EventWriter,
     ) -> None:
-        """`ages_s`: how old what is known of each collection may be, or since when nothing is."""
+        """`ages_s`: how old what is known of each collection may be."""
         self._state = state
         self._pods = pods
         self._ages_s = ages_s
@@ -145,7 +145,8 @@ class ClusterMetrics(Collector):
         yield from self._of_vacating()
         ages = GaugeMetricFamily("nls_kubernetes_age_seconds", "How old what is known may be", labels=["resource"])
         for name, age_s in self._ages_s().items():
-            ages.add_metric([name], age_s)
+            if age_s is not None:
+                ages.add_metric([name], age_s)
         yield ages
         events = CounterMetricFamily("nls_kubernetes_events", "Kubernetes Events", labels=["outcome"])
         events.add_metric(["written"], self._events.written)
