@@ -7,8 +7,12 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import promql_parser
 import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
+from daemon_process import ROOT
 from driven_node import ONE, PACE, ZERO, NodeOfTests, do, fail, run, until
 from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet
@@ -16,6 +20,7 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.simulator import GIB
 from nls_scheduler.daemon.peers import Peer
+from nls_scheduler.kubernetes_driver import kubelet, reflector
 from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
 from nls_scheduler.kubernetes_driver.pace import Pace
 from nls_scheduler.units.clock import awake_s, boottime_s
@@ -246,6 +251,71 @@ def test_the_kubelet_tells_of_an_owner_while_the_api_server_is_away(tmp_path: Pa
     with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.allocations = {"default/train": [ONE]}
         run(tmp_path, story, before=fail)
+
+
+MONITORING = ROOT / "node_scheduler" / "deploy" / "kubernetes" / "components" / "monitoring"
+
+
+def alerts(host: NodeOfTests, name: str) -> set[str]:
+    """Of which resources an alert's expression, as it is installed, is true of what the daemon tells now."""
+    rules = yaml.safe_load((MONITORING / "alert_rules.yaml").read_text(encoding="utf-8"))
+    (rule,) = (rule for group in rules["groups"] for rule in group["rules"] if rule["alert"] == name)
+    compared = promql_parser.parse(rule["expr"])
+    selector = compared.lhs.expr
+    (matcher,) = selector.matchers.matchers
+    assert (str(compared.op), matcher.op) == (">", promql_parser.MatchOp.NotEqual)
+    return {
+        sample.labels["resource"]
+        for family in text_string_to_metric_families(host.metrics.text().decode())
+        for sample in family.samples
+        if sample.name == selector.name
+        and sample.labels[matcher.name] != matcher.value
+        and sample.value > compared.rhs.val
+    }
+
+
+def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """How old what is known is, `seconds` from now."""
+    monkeypatch.setattr(reflector, "boottime_s", lambda: boottime_s() + seconds)
+    monkeypatch.setattr(kubelet, "awake_s", lambda: awake_s() + seconds)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("refused", [(PODS,), (PODS, NODES)], ids=["pods", "pods and nodes"])
+def test_what_was_never_heard_grows_old_and_the_alert_fires(
+    refused: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        del server
+        heard = [each for each in (cluster._pods, cluster._nodes) if each._path not in refused]
+        await until(lambda: all(each.age_s == 0.0 for each in heard))
+        await until(lambda: "grant list and watch" in str(cluster.trouble) and cluster._bind_requests.settled)
+        assert alerts(host, "NlsClusterStateOld") == set()
+        later(monkeypatch, 300.0)
+        wanted = {PODS: "pods", NODES: "nodes"}
+        assert alerts(host, "NlsClusterStateOld") == {"podresources"} | {wanted[path] for path in refused}
+
+    def before(server: ApiServer) -> None:
+        for path in refused:
+            server.refuse(path)
+
+    run(tmp_path, story, before=before)  # and no kubelet is there
+
+
+@pytest.mark.faults
+def test_what_a_cluster_does_not_have_is_not_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        del server
+        await until(lambda: cluster.not_ready is None and cluster._bind_requests.settled)
+        later(monkeypatch, 300.0)
+        assert 'nls_kubernetes_age_seconds{resource="bindrequests"}' not in host.metrics.text().decode()
+
+    def without_bind_requests(server: ApiServer) -> None:
+        assert isinstance(server, FakeApiServer)
+        server.remove_kind(BIND_REQUESTS)
+
+    with FakeKubelet(tmp_path / "kubelet.sock"):
+        run(tmp_path, story, before=without_bind_requests)
 
 
 def claiming(name: str, uid: str) -> dict[str, Any]:

@@ -429,7 +429,7 @@ class KubernetesCluster:
 
     def _ages_s(self) -> Mapping[str, float | None]:
         named = {"pods": self._pods, "nodes": self._nodes, "bindrequests": self._bind_requests}
-        return {**{name: r.age_s for name, r in named.items()}, "podresources": self._kubelet.age_s}
+        return {**{name: r.unheard_s for name, r in named.items()}, "podresources": self._kubelet.unheard_s}
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -35,6 +35,7 @@ class Kubelet:
         self._pause_s = _QUIET_S
         self._hurry = asyncio.Event()
         self.heard_at: float | None = None
+        self._since = awake_s()
         self.allocations: dict[str, tuple[str, ...]] | None = None
         self._rounds = Rounds("Asking the kubelet for its allocations", pace)
         self._why: str | None = None
@@ -45,9 +46,9 @@ class Kubelet:
         return self._why or self._rounds.trouble
 
     @property
-    def age_s(self) -> float | None:
-        """How old the allocations are; `None`: there are none."""
-        return None if self.heard_at is None else awake_s() - self.heard_at
+    def unheard_s(self) -> float:
+        """How old the allocations are; where there never were any, since when that is so."""
+        return awake_s() - (self._since if self.heard_at is None else self.heard_at)
 
     def expect(self, *, devices: bool, homes: bool) -> None:
         """Whether devices are about to be given, and whether a pod of ours has no home yet."""

@@ -88,6 +88,7 @@ class Reflector(Generic[Record]):
         self._failures = 0
         self._connected = False
         self._heard_at: float | None = None
+        self._since = boottime_s()
         self._silent = False
         self._why: str | None = None
         self._unreadable: dict[str, str] = {}
@@ -110,6 +111,12 @@ class Reflector(Generic[Record]):
         if self._connected and not self._silent:
             return 0.0
         return None if self._heard_at is None else boottime_s() - self._heard_at
+
+    @property
+    def unheard_s(self) -> float | None:
+        """`age_s`, and where nothing was ever heard since when that is so; `None`: this cluster has no such objects."""
+        age_s = self.age_s
+        return boottime_s() - self._since if age_s is None and not self.synced else age_s
 
     @property
     def trouble(self) -> str | None:

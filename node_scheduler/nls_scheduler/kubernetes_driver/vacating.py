@@ -133,7 +133,7 @@ class ClusterMetrics(Collector):
         vacating: Vacating,
         events: EventWriter,
     ) -> None:
-        """`ages_s`: how old what is known of each collection may be."""
+        """`ages_s`: how old what is known of each collection may be; `None`: this cluster has no such objects."""
         self._state = state
         self._pods = pods
         self._ages_s = ages_s
@@ -143,7 +143,11 @@ class ClusterMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Called by prometheus_client."""
         yield from self._of_vacating()
-        ages = GaugeMetricFamily("nls_kubernetes_age_seconds", "How old what is known may be", labels=["resource"])
+        ages = GaugeMetricFamily(
+            "nls_kubernetes_age_seconds",
+            "How old what is known may be; what was never heard of is as old as the daemon's asking",
+            labels=["resource"],
+        )
         for name, age_s in self._ages_s().items():
             if age_s is not None:
                 ages.add_metric([name], age_s)
