@@ -113,3 +113,32 @@ def test_a_wrong_method_is_told_the_right_ones(shared_daemon: DaemonProcess) -> 
     with shared_daemon.connection() as connection:
         connection.sendall(b"POST /v1/workloads/x HTTP/1.1\r\nHost: nls\r\nConnection: close\r\n\r\n")
         assert b"\r\nAllow: PUT, PATCH, DELETE\r\n" in connection.recv(65536)
+
+
+def test_the_history_s_last_entries_alone_can_be_asked_for(shared_daemon: DaemonProcess) -> None:
+    whole = b'{"kind": "notebook", "name": "whole", "request": "1.0"}'
+    made = [shared_daemon.request("POST", "/v1/workloads", whole)[1]["id"] for _ in range(4)]
+    for workload_id in made:
+        shared_daemon.request("DELETE", f"/v1/workloads/{workload_id}")
+    entries = shared_daemon.request("GET", "/v1/history")[1]["entries"]
+    assert len(entries) > 1, "two have waited"
+    code, answer = shared_daemon.request("GET", "/v1/history?limit=1")
+    assert (code, answer["entries"]) == (200, entries[-1:])
+    assert shared_daemon.request("GET", "/v1/history?limit=2000")[1]["entries"] == entries
+
+
+@pytest.mark.parametrize("said", ["x", "-1", "0", "", "1.5", "2001", "9" * 5000, "%D9%A1", "1&limit=x"])
+def test_a_number_of_entries_that_is_none_is_refused(shared_daemon: DaemonProcess, said: str) -> None:
+    code, problem = shared_daemon.request("GET", f"/v1/history?limit={said}")
+    assert code == 400
+    assert problem["detail"].startswith("limit is a whole number from 1 to 2000, not ")
+    assert len(problem["detail"]) < 200
+
+
+@pytest.mark.parametrize("said", ["x", "-1"])
+def test_a_protocol_in_the_query_that_is_no_number_is_refused_by_its_name(
+    shared_daemon: DaemonProcess, said: str
+) -> None:
+    code, problem = shared_daemon.request("GET", f"/v1/status?protocol={said}")
+    assert code == 400
+    assert problem["detail"] == f"protocol is a whole number such as 1, not '{said}'."

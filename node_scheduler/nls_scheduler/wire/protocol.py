@@ -204,12 +204,15 @@ class ErrorMessage:
 DaemonMessage = CommandMessage | ViewMessage | ErrorMessage
 
 
-def check_version(said: str | None) -> None:
-    """What a client says to speak (`None`: it does not say). Raises Problem that tells which end to upgrade."""
+def check_version(said: str | None, name: str = PROTOCOL_HEADER) -> None:
+    """What a client says to speak (`None`: it does not say), in what `name` is.
+
+    Raises Problem that tells which end to upgrade.
+    """
     if said is None:
         return
     if not said.isascii() or not said.isdecimal() or len(said) > 9:
-        detail = f"{PROTOCOL_HEADER} is a whole number such as {PROTOCOL_VERSION}, not {clean_text(said)[:100]!r}."
+        detail = f"{name} is a whole number such as {PROTOCOL_VERSION}, not {clean_text(said)[:100]!r}."
         raise malformed(detail)
     here = f"the daemon is nls {__version__} with protocol {PROTOCOL_VERSION}"
     if int(said) < OLDEST_PROTOCOL:

@@ -22,6 +22,7 @@ from nls_scheduler.wire.protocol import (
     PROTOCOL_HEADER,
     PROTOCOL_VERSION,
     check_version,
+    clean_text,
     parse_object,
 )
 
@@ -77,7 +78,7 @@ class Answering(web.RequestHandler):
             self.daemon.active_at = awake_s()
         check_version(self.request.headers.get(PROTOCOL_HEADER))
         for said in self.get_query_arguments("protocol"):
-            check_version(said)
+            check_version(said, "protocol")
 
     @property
     def caller(self) -> Peer:
@@ -95,6 +96,15 @@ class Answering(web.RequestHandler):
     def is_only(self) -> bool:
         """Whether the calling process says that it looks after no other workload."""
         return self.get_query_argument(ONLY_ARGUMENT, "") == "true"
+
+    def number(self, name: str, most: int) -> int:
+        """A whole number of the query, from 1 to `most`, which is also what it is when not said. Raises Problem."""
+        found = most
+        for said in self.get_query_arguments(name):
+            found = int(said) if said.isascii() and said.isdecimal() and len(said) <= len(str(most)) else 0
+            if not 1 <= found <= most:
+                raise malformed(f"{name} is a whole number from 1 to {most}, not {clean_text(said)[:100]!r}.")
+        return found
 
     def on_finish(self) -> None:
         """Give the caller's pidfd back."""

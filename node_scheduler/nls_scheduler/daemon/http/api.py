@@ -17,6 +17,7 @@ from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.daemon.http.answering import Answering, NotFound, WithBody
 from nls_scheduler.daemon.http.fairness import Fairness
 from nls_scheduler.daemon.http.masked import MaskedProtocol
+from nls_scheduler.daemon.journal_tables import HISTORY_KEPT
 from nls_scheduler.daemon.sessions import Session
 from nls_scheduler.views.entries import entry_view
 from nls_scheduler.views.metrics import CONTENT_TYPE as METRICS_TYPE
@@ -88,9 +89,9 @@ class Entries(Answering):
     """`GET /v1/history`."""
 
     def get(self) -> None:
-        """What happened, oldest first."""
-        viewer = self.daemon.viewer(self.caller)
-        self.answer({"entries": [entry_view(entry, viewer) for entry in self.daemon.history.entries()]})
+        """What happened, oldest first; with `limit` the last entries alone."""
+        limit, viewer = self.number("limit", HISTORY_KEPT), self.daemon.viewer(self.caller)
+        self.answer({"entries": [entry_view(entry, viewer) for entry in self.daemon.history.entries()[-limit:]]})
 
 
 class Stream(Answering):
