@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 60.0
 _MOST_S: Final = 86400.0
 _AGAIN_S: Final = 0.1
-_EPILOG = """It always ends with 0: a pod is never kept from starting for good, and not at all where no daemon answers.
-What it waited for, and why it no longer does, is on stderr.
+_EPILOG = """It always ends with 0: once it runs, a pod is never kept from starting for good, and not at all where no
+daemon answers. What it waited for, and why it no longer does, is on stderr.
 
 example, the first of a pod's initContainers (docs/kubernetes.md):
   nls wait-for-gpus --timeout 60
