@@ -340,12 +340,23 @@ def test_helm_s_test_asks_a_daemon_over_the_socket_that_it_cannot_replace() -> N
             {"components": {"webhook": True, "webhook_cert_manager": True}, "webhook": {"caBundle": CA}},
             "webhook.caBundle is for a secret of your own",
         ),
+        ({"volumes": [{"name": "mine", "emptyDir": {}}, {"name": "tmp", "emptyDir": {}}]},
+         "volumes has one of the name tmp, which is the daemon's own: give yours another name."),
     ],
 )  # fmt: skip
 def test_what_is_no_value_is_refused_by_its_name(values: Values, sentence: str) -> None:
     done = template(values)
     assert done.returncode != 0
     assert sentence in done.stderr
+
+
+@pytest.mark.parametrize("name", ["socket", "state", "pod-resources", "tmp"])
+def test_a_volume_of_a_name_that_the_daemon_s_pod_has_is_refused(name: str) -> None:
+    volumes = only(charted({}), "DaemonSet")["spec"]["template"]["spec"]["volumes"]
+    assert {volume["name"] for volume in volumes} == {"socket", "state", "pod-resources", "tmp"}
+    done = template({"volumes": [{"name": name, "emptyDir": {}}]})
+    assert done.returncode != 0
+    assert f"volumes has one of the name {name}, which is the daemon's own" in done.stderr
 
 
 def test_the_schema_knows_every_value_and_no_other() -> None:
