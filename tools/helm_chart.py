@@ -80,6 +80,12 @@ IMAGE = (
     instead("          imagePullPolicy: IfNotPresent", "          imagePullPolicy: {{ .Values.image.pullPolicy }}"),
 )
 SECRETS = ("{{- with .Values.imagePullSecrets }}", "      imagePullSecrets: {{- toYaml . | nindent 8 }}", "{{- end }}")
+LABELS = after(
+    "  namespace: nls-system",
+    "{{- with .Values.monitoring.labels }}",
+    "  labels: {{- toYaml . | nindent 4 }}",
+    "{{- end }}",
+)
 CHANGES: dict[str, tuple[Change, ...]] = {
     "base/daemon_set.yaml": (
         *IMAGE,
@@ -131,6 +137,8 @@ CHANGES: dict[str, tuple[Change, ...]] = {
             ("  policy.json: |", "    {{- .Values.policy | toPrettyJson | nindent 4 }}"),
         ),
     ),
+    "components/monitoring/pod_monitor.yaml": (LABELS,),
+    "components/monitoring/prometheus_rule.yaml": (LABELS,),
     "components/webhook/deployment.yaml": (
         *IMAGE,
         instead("  replicas: 2", "  replicas: {{ .Values.webhook.replicas }}"),

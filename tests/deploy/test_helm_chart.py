@@ -33,6 +33,7 @@ SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
 CA = "Y2VydGlmaWNhdGU="
 DIGEST = f"sha256:{'0' * 64}"
 Values = dict[str, Any]
+SECTIONS = {"image", "components", "monitoring", "webhook"}
 
 
 def policy_of(overlay: str) -> Values:
@@ -334,6 +335,8 @@ def test_helm_s_test_asks_a_daemon_over_the_socket_that_it_cannot_replace() -> N
         ({"webhook": {"replicas": 0}}, "webhook.replicas: Must be greater than or equal to 1"),
         ({"webhook": {"caBundle": "-----BEGIN"}}, "webhook.caBundle: Does not match pattern"),
         ({"openshift": "true"}, "openshift: Invalid type"),
+        ({"monitoring": {"labels": {"release": 1}}}, "monitoring.labels.release: Invalid type"),
+        ({"monitoring": {"label": {}}}, "monitoring: Additional property label is not allowed"),
         ({"components": {"webhook": True}}, "components.webhook needs a certificate"),
         ({"components": {"webhook_cert_manager": True}}, "which is off: turn on both"),
         (
@@ -348,6 +351,19 @@ def test_what_is_no_value_is_refused_by_its_name(values: Values, sentence: str) 
     done = template(values)
     assert done.returncode != 0
     assert sentence in done.stderr
+
+
+def test_a_prometheus_that_selects_by_labels_finds_the_monitor_and_the_rules() -> None:
+    values: Values = {"components": {"monitoring": True}}
+    plain = charted(values)
+    labels = {"release": "kube-prometheus-stack", "team": "1"}
+    manifests = charted({**values, "monitoring": {"labels": labels}})
+    for kind in ("PodMonitor", "PrometheusRule"):
+        found = only(manifests, kind)
+        assert found["metadata"].pop("labels") == labels
+        assert found == only(plain, kind)
+    labelled = [manifest["kind"] for manifest in manifests if "release" in manifest["metadata"].get("labels", {})]
+    assert labelled == []
 
 
 @pytest.mark.parametrize("name", ["socket", "state", "pod-resources", "tmp"])
@@ -394,8 +410,8 @@ def test_the_guide_has_every_value() -> None:
         first, *others = re.findall(r"`(.*?)`", row)
         section = first.partition(".")[0]
         named |= {first, *(section + other if other.startswith(".") else other for other in others)}
-    deep = {f"{name}.{inner}" for name in ("image", "components", "webhook") for inner in VALUES[name]}
-    assert named == deep | (VALUES.keys() - {"image", "components", "webhook"})
+    deep = {f"{name}.{inner}" for name in SECTIONS for inner in VALUES[name]}
+    assert named == deep | (VALUES.keys() - SECTIONS)
 
 
 def test_the_commands_of_the_guide_have_values_that_there_are() -> None:
