@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import errno
 import functools
+import gc
 import itertools
 import mmap
 import multiprocessing
