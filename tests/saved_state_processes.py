@@ -16,7 +16,7 @@ from saved_state_roundtrip import WITHIN_S
 
 # Each begins as this one is when it has imported what all of them need, which takes longer than most of them live.
 BEGINNING = """
-import json, os, select, signal, socket, sys, warnings
+import atexit, json, os, select, signal, socket, sys, warnings
 from IPython.core.interactiveshell import InteractiveShell
 from nls_jupyter.saved_state import Interpreter, Saver, user_names
 import nls_jupyter.saved_state.arena as arena
@@ -51,6 +51,7 @@ while True:
         os.environ.clear(), os.environ.update(environment)
         live(fd, verb, cells)
         if verb != "restore":  # the others take longer to end than to live
+            atexit._run_exitfuncs()  # as what cells have started ends with them
             sys.stdout.flush(), sys.stderr.flush()
             os._exit(0)
         break
