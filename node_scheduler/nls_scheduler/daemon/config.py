@@ -329,8 +329,8 @@ def _read(directory: str) -> Config:
             raise ConfigError(f"The configuration {path} cannot be read: it is no file.") from None
         except (Exception, SystemExit, KeyboardInterrupt) as error:
             # A configuration file is Python: anything may come out of it.
-            ends = not isinstance(error, Exception)
-            reason = f"it ends Python ({type(error).__name__})" if ends else str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
+            reason = reason if isinstance(error, Exception) else f"it ends Python ({reason})"
             raise ConfigError(f"The configuration {path} cannot be read: {reason}") from error
         config.merge(found)
     return config
