@@ -151,6 +151,7 @@ def test_a_client_starts_this_users_daemon_only_at_the_default_path(tmp_path: Pa
         wait_until(lambda: not (tmp_path / "nls" / "nls.sock").exists())
 
 
+@pytest.mark.long("a daemon that is killed under who waits for it")
 def test_a_killed_daemon_of_this_users_own_is_started_anew_by_who_runs_under_it_and_by_who_asks_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

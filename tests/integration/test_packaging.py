@@ -28,6 +28,7 @@ LABEXTENSION = "data/share/jupyter/labextensions/nls-jupyter/"
 HEAVY = ("cupy", "jupyter_server", "jupyterlab", "kubernetes", "numpy", "torch")
 KERNEL_TIMEOUT_S = 60
 WHERE = "".join(f"import {name}; print({name}.__file__)\n" for name in PACKAGES)
+pytestmark = pytest.mark.long("packages that are built and installed")
 USERS_PROFILE = """
 c = get_config()
 c.InteractiveShellApp.extensions = ["mine"]
@@ -56,7 +57,6 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environm
     return Environment(tmp_path_factory.mktemp("installed") / "venv", wheel)
 
 
-@pytest.mark.long("wheels are built and installed")
 def test_the_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names}
@@ -64,13 +64,11 @@ def test_the_wheel_holds_our_packages_and_nothing_else(wheel: Path) -> None:
     assert not [name for name in names if re.search(r"(^|/)(tests?|conftest)[_./]|\.(pyc|ipynb)$", name)]
 
 
-@pytest.mark.long("packages that are built and installed anew")
 def test_the_wheel_is_the_same_from_the_checkout_and_from_the_sdist(wheel: Path, tmp_path: Path) -> None:
     checkout = hatchling(ROOT, "wheel", tmp_path)
     assert sorted(zipfile.ZipFile(checkout).namelist()) == sorted(zipfile.ZipFile(wheel).namelist())
 
 
-@pytest.mark.long("builds and installs a wheel")
 def test_the_wheel_brings_its_licence_the_command_and_the_kernels_configuration(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     inside = {name.split("/", 1)[1]: name for name in archive.namelist() if name.startswith("nls_jupyter-")}
@@ -101,7 +99,6 @@ def test_the_wheel_brings_the_jupyterlab_extension_if_it_is_built(wheel: Path) -
     assert not [name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("nls_jupyter/labextension")]
 
 
-@pytest.mark.long("a wheel installed beside JupyterLab")
 def test_jupyterlab_finds_the_extension_of_an_installed_wheel_and_knows_its_package(
     wheel: Path, tmp_path: Path
 ) -> None:
@@ -136,7 +133,6 @@ def test_the_sdist_has_what_is_needed_to_build_test_and_read_it(sdist: Path) -> 
     assert not [name for name in names if "node_modules" in name or name.startswith("labextension/lib/")]
 
 
-@pytest.mark.long("wheels are built and installed")
 def test_an_install_works_without_anything_heavy(installed: Environment, tmp_path: Path) -> None:
     code = f"import sys; sys.modules.update(dict.fromkeys({HEAVY!r}))\n"
     code += "import nls_jupyter.notebook.commands, nls_jupyter.notebook.notebook_gpu, nls_jupyter.gpu_process.kernel\n"
@@ -147,7 +143,6 @@ def test_an_install_works_without_anything_heavy(installed: Environment, tmp_pat
     assert subprocess.run(nls, env=plain(), capture_output=True, check=True).stdout.startswith(b"nls 0.")
 
 
-@pytest.mark.long("packages that are built and installed anew")
 def test_an_editable_install_is_live_and_adds_no_other_name(tmp_path: Path) -> None:
     wheel = hatchling(ROOT, "wheel:editable", tmp_path)
     environment = Environment(tmp_path / "venv", wheel)

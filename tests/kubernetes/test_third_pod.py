@@ -26,6 +26,8 @@ FAST += ("--set", f"cordoned_idle_s={CORDONED_IDLE_S}")
 DEADLINE_S = 30.0
 """Far above `reclaim_deadline_s`: what is late is measured by the daemon itself, and this machine may be busy."""
 
+pytestmark = pytest.mark.long("a notebook beside pods in a whole cluster")
+
 
 class Story:
     """alice and bob, each with half of GPU 0 on paper."""
@@ -72,7 +74,6 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         yield Story(cluster)
 
 
-@pytest.mark.long("pods and a Kubernetes daemon in rare orders")
 def test_a_bind_request_vacates_the_gpu_before_the_pod_is_bound(story: Story) -> None:
     story.spread()
     before = story.claims("bind_request")
@@ -98,7 +99,6 @@ def history(story: Story) -> list[dict[str, Any]]:
     return list(told["entries"])
 
 
-@pytest.mark.long("a whole node in a cluster")
 def test_a_cordoned_node_is_vacated_in_an_order_and_their_next_cells_bring_notebooks_back(story: Story) -> None:
     story.spread()
     borrower = next(b for b in story.books.values() if b.entry(phase="running")["current"] != [story.cluster.gpus[0]])
@@ -169,7 +169,6 @@ def test_an_allocation_that_only_the_kubelet_knows_of_vacates_its_gpu(story: Sto
     story.spread()
 
 
-@pytest.mark.long("pods and a Kubernetes daemon in rare orders")
 @pytest.mark.faults
 def test_a_daemon_that_starts_while_the_api_server_is_away_goes_on_with_what_was_known(story: Story) -> None:
     story.spread()

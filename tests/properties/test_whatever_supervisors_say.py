@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
 
-AT_ONCE = 5
+AT_ONCE = 3
 # Of the steps of a history, the part after which everything is said.
 PART = 0.005
 # Of all that one message can be, so much is said.

@@ -34,10 +34,6 @@ CASES = {
         "import sklearn; sklearn.set_config(transform_output='pandas')",
         "assert sklearn.get_config()['transform_output'] == 'pandas'",
     ),
-    "scipy": (
-        "import scipy.special; scipy.special.seterr(all='raise')",
-        "assert scipy.special.geterr()['domain'] == 'raise'",
-    ),
     "sympy": (
         (
             "import sympy; sympy.assumptions.global_assumptions.add(sympy.Q.positive(sympy.Symbol('known')))\n"
@@ -69,6 +65,10 @@ CASES = {
     "xarray": (
         "import xarray; xarray.set_options(display_style='text')",
         "assert xarray.get_options()['display_style'] == 'text'",
+    ),
+    "scipy": (
+        "import scipy.special; scipy.special.seterr(all='raise')",
+        "assert scipy.special.geterr()['domain'] == 'raise'",
     ),
 }
 
