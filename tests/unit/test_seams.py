@@ -209,7 +209,19 @@ def test_without_pythons_own_unpickler_what_cannot_come_back_alone_says_so(monke
 # -- nobody else
 # Documented by Python and by IPython, parts of the types of our messages, and how the debugger's packages begin, by
 # which its threads are known.
-DOCUMENTED = {"_exit", "_getframe", "_is_gil_enabled", "_xoptions", "_replace", "_oh", "_ih", "_i", "_ii", "_iii"}
+DOCUMENTED = {
+    "_exit",
+    "_getframe",
+    "_is_gil_enabled",
+    "_xoptions",
+    "_replace",
+    "_oh",
+    "_dh",
+    "_ih",
+    "_i",
+    "_ii",
+    "_iii",
+}
 DOCUMENTED |= {"_request", "_reply", "_pydevd"}
 PRIVATE = re.compile(r"(?:\w+[.:])*_[A-Za-z]\w*(?:[.:]\w+)*")
 TABLE = Path(seams.__file__)
@@ -264,7 +276,6 @@ def strangers(trees: dict[str, ast.AST]) -> list[str]:
     ]
 
 
-@pytest.mark.long("reads all sources")
 def test_private_names_of_others_are_in_the_table_only() -> None:
     folder = Path(nls_jupyter.__file__).parent
     files = [path for path in sorted(folder.rglob("*.py")) if path != TABLE]
