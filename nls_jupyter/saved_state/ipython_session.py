@@ -6,7 +6,7 @@ import __future__
 import copy
 import functools
 import sys
-from itertools import count, islice
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import LAST_INPUT, RELOADER, TRAIT_VALUES
@@ -196,8 +196,7 @@ def _set_typed(shell: Any, state: tuple[Mapping[int, str], list[str]]) -> None:
     history, (differ, last) = shell.history_manager, state
     cells = [differ.get(number, transformed) for number, transformed in enumerate(shell.user_ns["_ih"])]
     if history.hist_file == ":memory:":  # where `%history -l` and `-g` look; what is on a disk has them already
-        numbered = zip(count(), shell.user_ns["_ih"], cells, strict=False)
-        history.db_input_cache.extend(islice(numbered, 1, None))
+        history.db_input_cache += [*zip(count(), shell.user_ns["_ih"], cells, strict=False)][1:]
     history.input_hist_raw[:] = cells
     names = {f"_i{number}": typed for number, typed in enumerate(cells) if typed}
     for name, typed in zip(_LAST_TYPED, last, strict=True):

@@ -178,10 +178,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
 
     def _reduce_class(self, kind: type) -> Any:
         # cloudpickle refers only to what somebody has imported.
-        if not importable(kind) and (made := foreign_types.reduce(kind)) is not None:
-            return made
-        if not importable(kind) and (made := generic_models.reduce(kind)) is not None:
-            return made
+        if not importable(kind):
+            for made_of_others in (foreign_types, generic_models):
+                if (made := made_of_others.reduce(kind)) is not None:
+                    return made
         if issubclass(kind, enum.Enum):
             return enumerations.reduce(kind)
         if not importable(kind):
