@@ -5,6 +5,8 @@ from __future__ import annotations
 from cases import Cell, case
 
 ASYNC = "import asyncio\nasync def double(x):\n    await asyncio.sleep(0)\n    return 2 * x\n"
+NUMBERS = "async def numbers():\n    for i in range(3):\n        yield i\n        await asyncio.sleep(0)\n"
+VARIABLE = "import contextvars\nvariable = contextvars.ContextVar('variable', default=0)\nvariable.set(5)\n"
 
 SETUP = ASYNC + "import contextvars, multiprocessing, threading\nfrom concurrent.futures import ThreadPoolExecutor"
 
@@ -12,14 +14,10 @@ CASES = (
     case("await", ASYNC + "await double(4)"),
     case("await in the middle", "a = await double(1)\nprint(a)\nb = await double(a)\nb"),
     case("gathering", "await asyncio.gather(*(double(i) for i in range(5)))"),
-    case(
-        "an asynchronous generator",
-        "async def numbers():\n    for i in range(3):\n        yield i\n        await asyncio.sleep(0)\n"
-        "[i async for i in numbers()]",
-    ),
+    case("an asynchronous generator", NUMBERS + "[i async for i in numbers()]"),
     case(
         "async for and async with",
-        "import contextlib\n@contextlib.asynccontextmanager\nasync def room():\n    print('in')\n"
+        NUMBERS + "import contextlib\n@contextlib.asynccontextmanager\nasync def room():\n    print('in')\n"
         "    yield 5\n    print('out')\nasync with room() as number:\n    async for i in numbers():\n"
         "        print(i + number)",
     ),
@@ -56,10 +54,9 @@ CASES = (
     ),
     case(
         "to_thread and contextvars",
-        "import contextvars\nvariable = contextvars.ContextVar('variable', default=0)\nvariable.set(5)\n"
-        "await asyncio.to_thread(variable.get)",
+        VARIABLE + "await asyncio.to_thread(variable.get)",
     ),
-    case("a context variable in the next cell", "variable.get()"),
+    case("a context variable in the next cell", VARIABLE, "variable.get()"),
     case(
         "threads",
         "import threading\nfound = []\nthreads = [threading.Thread(target=found.append, args=(i,)) for i in range(4)]\n"

@@ -17,9 +17,11 @@ class Bundle:
         return {'text/plain': 'bundle', 'application/vnd.mine+json': {'a': [1, None, 2.5]}}, {'text/plain': {'m': 1}}
 """
 PNG = (
-    "import base64\npng = base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ'\n"
+    "import base64\nfrom IPython.display import Image\n"
+    "png = base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ'\n"
     "    'AAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==')\n"
 )
+FRAME = "import pandas as pd\nframe = pd.DataFrame({'a': [1, 2], 'b': ['x', None]})\n"
 FIGURE = "import matplotlib.pyplot as plt\nfigure, axes = plt.subplots(figsize=(2, 1))\naxes.plot([1, 2, 3])\n"
 # Seconds and rates are in the text of the bar; the counts before them stay.
 BAR = ((r"\[\d\d:\d\d<[^\]]*\] *", "[TIME]"), (r"\s*(\d+%)\|[^|]*\|", r" \1|"), (r"\r +\r", "\r"))
@@ -29,11 +31,14 @@ SETUP = (
 
 CASES = (
     case("a value with many forms", CLASS + "Rich()"),
-    case("a display of it", "display(Rich(), Rich())\nprint('after')"),
+    case("a display of it", CLASS + "display(Rich(), Rich())\nprint('after')"),
     case("a mime bundle with metadata", BUNDLE + "Bundle()"),
-    case("a bundle with metadata in a display", "display(Bundle(), metadata={'text/plain': {'x': 2}})"),
+    case("a bundle with metadata in a display", BUNDLE + "display(Bundle(), metadata={'text/plain': {'x': 2}})"),
     case("a raw display", "display({'text/plain': 'raw', 'text/html': '<i>raw</i>'}, raw=True)"),
-    case("a form that is left out", "display(Rich(), exclude=['text/html'])\ndisplay(Rich(), include=['text/latex'])"),
+    case(
+        "a form that is left out",
+        CLASS + "display(Rich(), exclude=['text/html'])\ndisplay(Rich(), include=['text/latex'])",
+    ),
     case(
         "a form that fails",
         "class Bad:\n    def _repr_html_(self): raise ValueError('no html')\n"
@@ -49,9 +54,9 @@ CASES = (
         "JSON and JavaScript",
         "from IPython.display import JSON, Javascript\ndisplay(JSON({'a': [1, 2]}, expanded=True), Javascript('1'))",
     ),
-    case("an image", PNG + "from IPython.display import Image\nImage(png)"),
-    case("an image with a size", "display(Image(png, width=10, height=20))"),
-    case("an image by its address", "Image(url='https://example.org/a.png')"),
+    case("an image", PNG + "Image(png)"),
+    case("an image with a size", PNG + "display(Image(png, width=10, height=20))"),
+    case("an image by its address", "from IPython.display import Image\nImage(url='https://example.org/a.png')"),
     case(
         "a frame and a link",
         "from IPython.display import IFrame, FileLink\ndisplay(IFrame('https://example.org', 10, 5))",
@@ -90,8 +95,8 @@ CASES = (
         "%config InlineBackend.figure_formats = ['png']",
         hide=((r"id=\\?\"[^\"]*\"|#[mpc][0-9a-f]{10}|<dc:date>[^<]*|C[0-9. -]+", "*"),),
     ),
-    case("a data frame", "import pandas as pd\nframe = pd.DataFrame({'a': [1, 2], 'b': ['x', None]})\nframe"),
-    case("a data frame that is described and styled", "display(frame.describe())\nframe.dtypes"),
+    case("a data frame", FRAME + "frame"),
+    case("a data frame that is described and styled", FRAME + "display(frame.describe())\nframe.dtypes"),
     case("a long data frame", "pd.DataFrame({'n': range(1000)})"),
     case(
         "an option of pandas",
@@ -108,7 +113,7 @@ CASES = (
     case("a progress bar of text", "from tqdm import tqdm\nfor i in tqdm(range(3), mininterval=0): pass", hide=BAR),
     case(
         "a progress bar that is written through",
-        "for i in tqdm(range(2), desc='work', mininterval=0):\n    tqdm.write(f'line {i}')",
+        "from tqdm import tqdm\nfor i in tqdm(range(2), desc='work', mininterval=0):\n    tqdm.write(f'line {i}')",
         hide=BAR,
         streams_race=True,
     ),

@@ -75,6 +75,7 @@ CASES = (
     ),
     case(
         "a cell magic of one's own",
+        "from IPython.core.magic import register_cell_magic\n"
         "@register_cell_magic\ndef count(line, cell): return len(cell.splitlines())\n",
         "%%count\na\nb\nc",
     ),

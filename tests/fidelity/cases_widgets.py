@@ -20,7 +20,12 @@ CASES = (
         "a comm",
         "from comm import create_comm\ncomm = create_comm(target_name='mine', data={'a': 1}, metadata={'m': 2})",
     ),
-    case("a message on a comm", "comm.send({'b': 2}, buffers=[b'bytes'])", "comm.close({'bye': 3})"),
+    case(
+        "a message on a comm",
+        "comm = create_comm(target_name='mine')",
+        "comm.send({'b': 2}, buffers=[b'bytes'])",
+        "comm.close({'bye': 3})",
+    ),
     case("a slider", SLIDER),
     case("a slider that the cell moves", SLIDER, "slider.value = 7"),
     case("a box of widgets", "widgets.VBox([widgets.Button(description='go'), widgets.Text('t')])"),
@@ -34,7 +39,11 @@ CASES = (
         "out = widgets.Output()\nout",
         "with out:\n    print('inside')\n    display('shown inside')\nprint('outside')",
     ),
-    case("an output widget that is cleared", "out.clear_output()\nout.append_stdout('appended')"),
+    case(
+        "an output widget that is cleared",
+        "out = widgets.Output()\nout",
+        "out.clear_output()\nout.append_stdout('appended')",
+    ),
     case("a widget that is closed", SLIDER, "slider.close()"),
     case(
         "a progress bar of widgets",

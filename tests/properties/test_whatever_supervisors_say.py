@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.workload import Workload
 
 AT_ONCE = 3
-# Of the steps of a history, the part after which everything is said.
-PART = 0.005
+# Everything is said after one of the first steps of a history, which is drawn, and then after each sixtieth.
+FIRST_STEPS, EVERY = 20, 60
 # Of all that one message can be, so much is said.
 MOST = 20
 FIRST = range(0, examples(60), AT_ONCE)
@@ -67,12 +67,14 @@ def said(state: NodeState, workload: Workload, random: Random) -> Iterator[Workl
 @pytest.mark.parametrize("first", thinned(FIRST, 12, "histories in which supervisors say anything"))
 def test_whatever_a_supervisor_says_breaks_nothing(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(first)
-    heard = 0
+    left = heard = 0
 
     def steps(state: NodeState, event: Event) -> Any:
-        nonlocal heard
+        nonlocal left, heard
         after = step(state, event)
-        if random.random() < PART:
+        left -= 1
+        if left < 0 and after[0].workloads:
+            left = EVERY - 1
             for workload in after[0].workloads.values():
                 for message in said(after[0], workload, random):
                     step(after[0], message)
@@ -81,5 +83,6 @@ def test_whatever_a_supervisor_says_breaks_nothing(first: int, monkeypatch: pyte
 
     monkeypatch.setattr(simulator, "step", steps)
     for number in range(first, first + AT_ONCE):
+        left = random.randrange(FIRST_STEPS)
         assert played(drawn(number)) is None
     assert heard > 0
