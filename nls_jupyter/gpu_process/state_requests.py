@@ -48,6 +48,7 @@ class StateRequests:
         self._awaited = awaited
         self._state_socket = StateSocket.inherited()
         self._stops = SaveStops.inherited()
+        saver.drops = self._stops.drops
         self._save_numbers = itertools.count(1)
         self._imports = warm_imports.Imports()
         self.budget = SavePointBudget()

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nls_jupyter.saved_state.arena import NoRoomError, SavedStateDamagedError
+    from nls_jupyter.saved_state.arena import NoRoomError, SavedStateDamagedError, empty
     from nls_jupyter.saved_state.aside import DONE, STOPPED
     from nls_jupyter.saved_state.carried import WAITS
     from nls_jupyter.saved_state.dead_gpu import DEAD_GPU, why_dead
@@ -43,6 +43,7 @@ __all__ = [
     "SavedStateDamagedError",
     "Saver",
     "check_recipe",
+    "empty",
     "read_manifest",
     "reconnect",
     "user_names",
@@ -68,6 +69,7 @@ _WHERE = {
     "Saver": ("saver", "Saver"),
     "WAITS": ("carried", "WAITS"),
     "check_recipe": ("recipes", "check"),
+    "empty": ("arena", "empty"),
     "read_manifest": ("index", "read_manifest"),
     "reconnect": ("widgets", "reconnect"),
     "user_names": ("manifest", "user_names"),

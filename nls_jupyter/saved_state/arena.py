@@ -37,9 +37,10 @@ _VERSION = 2
 _SUPERBLOCK = struct.Struct("<8sIIQQQ16s")
 _SLOT_BYTES = 2048
 _DIGEST_BYTES = 16
-# So much is not gone within the time that an answer about what is left holds.
+# So much is not gone within the time that an answer about what is left holds; less may be.
 _PLENTY_BYTES = 1 << 30
 _ANSWER_HOLDS_S = 1.0
+_SHORT_ANSWER_HOLDS_S = 0.05
 _NEVER = float("-inf")
 # Of the largest file that this process may write, what is left to the index: it goes into memory whatever is left.
 _INDEX_SHARE = 16
@@ -211,11 +212,23 @@ class Arena:
         self._largest_file_bytes = largest_file_bytes()
         now = monotonic_s()
         if self._budget_bytes < _PLENTY_BYTES or now - self._asked_at > _ANSWER_HOLDS_S:
-            self._budget_bytes = self._room.memory_bytes(os.fstat(self.descriptors()[MEMORY]).st_blocks * 512)
+            self._budget_bytes = self._left_bytes()
             self._asked_at = now
         tail = self._tails[MEMORY]
         if not self._window.reach(tail.end + max(self._budget_bytes, 0)) and tail.spare:
             self._window.reach(max(tail.spare) + CHUNK_BYTES)
+
+    def _left_bytes(self) -> int:
+        return self._room.memory_bytes(os.fstat(self.descriptors()[MEMORY]).st_blocks * 512)
+
+    def _ask_again(self) -> None:
+        """Others take memory while a save is written, such as the cell beside which a copy of the process saves."""
+        now = monotonic_s()
+        holds_s = _ANSWER_HOLDS_S if self._budget_bytes > _PLENTY_BYTES else _SHORT_ANSWER_HOLDS_S
+        if now - self._asked_at > holds_s:
+            left_bytes, self._asked_at = self._left_bytes(), now
+            with self._counting:
+                self._budget_bytes = min(self._budget_bytes, left_bytes)
 
     def prepare(self, size_bytes: int) -> None:
         """Allocate memory for so much more, as far as there is room, while nobody waits; until the next `begin`."""
@@ -226,7 +239,7 @@ class Arena:
         end = start + max(min(more_bytes, self._parts_end - start), 0) // HUGE_BYTES * HUGE_BYTES
         if end > start and fd is not None and self._window.reach(end):
             tail.end = start
-            self._ahead = Ahead(fd, self._window, start, end)
+            self._ahead = Ahead(fd, self._window, range(start, end), self._left_bytes)
 
     def _settle(self) -> None:
         """Take what was allocated ahead."""
@@ -299,6 +312,7 @@ class Arena:
         tail = self._tails[MEMORY]
         if size_bytes == CHUNK_BYTES and tail.spare:
             return Place(Extent(MEMORY, tail.spare.pop(), size_bytes), is_there=True)
+        self._ask_again()
         taken = pages(size_bytes)
         stretch = self._stretch_bytes() if size_bytes == CHUNK_BYTES else 0
         if stretch:
@@ -486,6 +500,16 @@ class Arena:
         if file == MEMORY:
             with self._counting:
                 self._budget_bytes += size_bytes
+
+
+def empty(descriptors: Sequence[int]) -> None:
+    """Give back the memory that a saved state's files take, whoever else has them open. Raises OSError.
+
+    Nothing can be restored from them then: the process that saves there must not go on from it (`Saver.drops`).
+    """
+    memory_fd = descriptors[0]
+    if _libc.fallocate(memory_fd, _PUNCH_HOLE_KEEP_SIZE, 0, pages(os.fstat(memory_fd).st_size)):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def largest_file_bytes() -> int:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # What the notebook itself, its kernel and the neighbours need to go on, as part of what is left.
 _LEFT_FOR_OTHERS = 0.1
+# Of a cgroup's limit, what no saved state takes: below it, the memory guard drops what is saved.
+LOW = 0.08
 _UNLIMITED = 1 << 60
 # Per version of cgroups, 2 and 1: limit, usage, and the field of memory.stat with what can be dropped at once.
 _NAMES = {
@@ -41,10 +43,12 @@ class MachineRoom:
 
     def memory_bytes(self, held_bytes: int = 0) -> int:
         """What memory has left: the machine's, or less where a cgroup's or our own limit is nearer. Raises OSError."""
-        left = int(memory_left_bytes(self._system) * (1 - _LEFT_FOR_OTHERS))
-        if self._memory_limit_bytes is None:
-            return left
-        return min(left, max(0, self._memory_limit_bytes - held_bytes))
+        rooms = list(_rooms_of_cgroups(self._system))
+        least = min([_machine_left_bytes(self._system / "proc"), *(left for left, _ in rooms)])
+        may_take = [int(least * (1 - _LEFT_FOR_OTHERS)), *(left - int(LOW * limit) for left, limit in rooms)]
+        if self._memory_limit_bytes is not None:
+            may_take.append(self._memory_limit_bytes - held_bytes)
+        return max(0, min(may_take))
 
     def open_spill(self) -> int | None:
         """A file without a name, which vanishes with its last descriptor, also when everybody is killed."""

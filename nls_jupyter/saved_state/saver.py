@@ -43,6 +43,10 @@ PATIENCE_S = 10.0
 _LOOK_S = 0.02
 
 
+class DroppedError(Exception):
+    """Somebody else has emptied the files while this was saved into them."""
+
+
 class Saver:
     """The saved state of one process. Everything runs in one thread, the main one where objects are to be watched.
 
@@ -50,6 +54,7 @@ class Saver:
 
     Attributes:
         recipes: expressions by name; such a name is not saved but computed again, after everything else is there.
+        drops: how often somebody else has emptied the files of what was saved here, see `arena.empty`.
         on_component: gets the key of each component that is brought back now, and `None` once none is.
         touched: is to be told what runs.
         missed: names that a whole look found changed though nothing that was told of could touch them.
@@ -68,6 +73,8 @@ class Saver:
     ) -> None:
         self.recipes: dict[str, str] = {}
         self.on_component: Callable[[str | None], None] = _unheard
+        self.drops: Callable[[], int] = int
+        self._drops_seen = 0
         self._interpreter = interpreter
         self._room = room or MachineRoom()
         self._patience_s = patience_s
@@ -125,6 +132,7 @@ class Saver:
         Raises:
             OverBudgetError: it costs more than `budget_s`; at once where the last save tells.
             OSError: the system refuses the memory.
+            DroppedError: what was saved was dropped meanwhile; the next save is a whole one.
             Exception: what a Gpu library raised while it was waited for or copied from.
         """
         self._settle()
@@ -263,8 +271,12 @@ class Saver:
         return self._interpreter.capture() if self._interpreter is not None else None
 
     def _settle(self) -> None:
-        """End the copy that saves, if one does, and go on with what it has committed."""
+        """End the copy that saves, if one does, and go on with what it has committed, unless that is dropped."""
         self._is_behind |= self._copies.end()
+        drops = self.drops()
+        if drops != self._drops_seen:
+            self.close()
+            self._drops_seen = drops
         if not self._is_behind:
             return
         committed = self._open()
@@ -331,6 +343,8 @@ class Saver:
         return self._committed
 
     def _commit(self, save: OneSave, manifest: Manifest, committed: Committed) -> Manifest:
+        if self.drops() != self._drops_seen:
+            raise DroppedError("memory became short meanwhile")
         table = Table()
         content = {
             "manifest": manifest.to_json(),
@@ -369,7 +383,7 @@ class Saver:
             committed.close()
             raise
         self.close()
-        self._committed = committed
+        self._committed, self._drops_seen = committed, self.drops()
         committed.adopt(chunks)
         self.recipes = dict(content["recipes"])
         watchdog = Watchdog(self._patience_s)

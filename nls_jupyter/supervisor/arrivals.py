@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from nls_jupyter.between.state_socket import none_free
-from nls_jupyter.saved_state import read_manifest
+from nls_jupyter.saved_state import SavedStateDamagedError, read_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +34,7 @@ class Arrivals:
         self._on_save_point = on_save_point
         self._arrived: dict[int, tuple[int, ...]] = {}
         self._numbers = itertools.count(1)
+        self._refused: tuple[int, int] | None = None
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(states.fileno(), self.take)
 
@@ -52,8 +53,19 @@ class Arrivals:
             descriptors = self._arrived.pop(number)
         except KeyError:
             raise OSError("the GPU process did not send the file that it announced") from None
+        return self._accepted(descriptors)
+
+    def refuse(self, descriptors: Sequence[int]) -> None:
+        """Take nothing over any more that lies in these files."""
+        self._refused = _identity(descriptors)
+
+    def _accepted(self, descriptors: tuple[int, ...]) -> tuple[int, ...]:
+        """The same. Raises OSError; then those of a refused file are closed."""
         if not descriptors:
             raise none_free()
+        if _identity(descriptors) == self._refused:
+            _close_all(descriptors)
+            raise OSError("memory became short meanwhile")
         return descriptors
 
     def take(self) -> None:
@@ -74,14 +86,17 @@ class Arrivals:
     ) -> None:
         """One that cannot be taken over leaves the one before, and the next ones come as they did."""
         try:
-            if not descriptors:
-                raise none_free()
-            manifest = read_manifest(descriptors)
-        except OSError as error:
-            _close_all(descriptors)
-            _log.warning("A save that the GPU process sent could not be taken over: %s", error.strerror or error)
+            accepted = self._accepted(descriptors)
+            try:
+                manifest = read_manifest(accepted)
+            except BaseException:
+                _close_all(accepted)
+                raise
+        except (OSError, SavedStateDamagedError) as error:
+            why = getattr(error, "strerror", None) or error
+            _log.warning("A save that the GPU process sent could not be taken over: %s", why)
             return
-        on_save_point(descriptors, manifest)
+        on_save_point(accepted, manifest)
 
     def close(self) -> None:
         """Take what the process sent last, and let go of the rest."""
@@ -90,6 +105,12 @@ class Arrivals:
         self._states.close()
         while self._arrived:
             _close_all(self._arrived.popitem()[1])
+
+
+def _identity(descriptors: Sequence[int]) -> tuple[int, int]:
+    """Of the files that begin with this one."""
+    status = os.fstat(descriptors[0])
+    return status.st_dev, status.st_ino
 
 
 def _close_all(descriptors: Sequence[int]) -> None:

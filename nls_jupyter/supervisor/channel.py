@@ -253,6 +253,11 @@ class GpuProcess:
         """Have this save and those numbered before it fail (`ename` SaveStoppedError), unless they are done."""
         self._shares.stops.stop(number)
 
+    def drop_saves(self, descriptors: Sequence[int]) -> None:
+        """What it has saved into these files is to be emptied: it goes on from nothing, and is heard of none of it."""
+        self._shares.stops.drop()
+        self._arrivals.refuse(descriptors)
+
     async def save(
         self,
         *,

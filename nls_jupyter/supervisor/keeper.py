@@ -14,7 +14,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state import DEAD_GPU, SavedStateDamagedError, read_manifest
+from nls_jupyter.saved_state import DEAD_GPU, SavedStateDamagedError, empty, read_manifest
 from nls_jupyter.supervisor.channel import GpuProcess
 from nls_jupyter.supervisor.coming_back import ComingBack
 from nls_jupyter.supervisor.completed import Completed
@@ -478,8 +478,16 @@ class Keeper:
         self.lineage.forget()
         self.coming_back.begin_anew()
 
+    def give_back_saved(self) -> None:
+        """Forget what was saved; its memory is free at once, although the process that saved it holds the files too."""
+        if self.saved is not None:
+            if self.process is not None:
+                self.process.drop_saves(self.saved.descriptors)
+            empty(self.saved.descriptors)
+        self.drop_saved()
+
     def drop_saved(self) -> None:
-        """Forget what was saved; its memory is free at once."""
+        """Forget what was saved; what nobody else holds is free at once."""
         if self.saved is not None:
             for descriptor in self.saved.descriptors:
                 os.close(descriptor)

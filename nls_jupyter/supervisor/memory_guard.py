@@ -12,21 +12,22 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from nls_jupyter.between.errors import GpuUnavailable
-from nls_jupyter.saved_state.room import container_room
+from nls_jupyter.saved_state.room import LOW, container_room
 from nls_scheduler.units.sizes import format_bytes
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from nls_jupyter.supervisor.kept_state import SavedState
     from nls_jupyter.supervisor.notices import NoticeLog
 
-LOW: Final = 0.08
-"""Below this part of the limit the saved state of a living process goes."""
 VERY_LOW: Final = 0.03
-"""Below this part the GPU process goes."""
+"""Below this part of the limit the GPU process goes; below `LOW`, the saved state of a living one."""
 _PAUSE_S: Final = 1.0
+_NEARLY_LOW: Final = 2 * LOW
 _LOW_PAUSE_S: Final = 0.1
+"""From `_NEARLY_LOW` on: what is left can be gone in a moment."""
 _log = logging.getLogger(__name__)
 
 
@@ -57,18 +58,18 @@ class Kept(Protocol):
         """The living one."""
 
     @property
-    def saved(self) -> object | None:
+    def saved(self) -> SavedState | None:
         """What was saved last."""
 
     @property
     def usable(self) -> bool:
-        """Whether the process has everything that was saved: before, what is saved is the only copy."""
+        """Whether the process has what was saved: before, what is saved is the only copy."""
 
     @property
     def held_by_driver(self) -> bool:
         """Whether the process must not be killed now."""
 
-    def drop_saved(self) -> None:
+    def give_back_saved(self) -> None:
         """Forget it; its memory is free at once."""
 
 
@@ -103,9 +104,10 @@ class MemoryGuard:
                 return
             if room is None:
                 return
-            pause_s = _LOW_PAUSE_S if self.check(*room) else _PAUSE_S
+            left_bytes, limit_bytes = room
+            self.check(left_bytes, limit_bytes)
             await self._let_rest()
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(_LOW_PAUSE_S if left_bytes < _NEARLY_LOW * limit_bytes else _PAUSE_S)
 
     async def _let_rest(self) -> None:
         if not self._to_rest or self._rest is None:
@@ -121,10 +123,11 @@ class MemoryGuard:
         """Give back what is due; whether memory is low. One thing at a time, then the memory is read again."""
         if left_bytes >= LOW * limit_bytes:
             return False
-        process = self._keeper.process
+        process, saved = self._keeper.process, self._keeper.saved
         what = f"only {format_bytes(left_bytes)} of this container's {format_bytes(limit_bytes)} were left"
-        if process is not None and self._keeper.usable and self._keeper.saved is not None:
-            self._keeper.drop_saved()
+        # What earlier processes saved and nobody could bring back is nowhere else.
+        if process is not None and self._keeper.usable and saved is not None and not saved.manifest.carried:
+            self._keeper.give_back_saved()
             self._log.add(f"What was saved of this notebook's GPU variables was dropped: {what}.", important=True)
         elif left_bytes >= VERY_LOW * limit_bytes or self._keeper.held_by_driver:
             return True
@@ -133,8 +136,8 @@ class MemoryGuard:
                 self._killed, self._to_rest = process, self._keeper.usable
                 self._log.add(f"The GPU process was ended so that the notebook could live: {what}.", important=True)
                 process.kill()
-        elif self._keeper.saved is not None:
-            self._keeper.drop_saved()
+        elif saved is not None:
+            self._keeper.give_back_saved()
             self._log.add(
                 f"The saved GPU variables were dropped so that the notebook could live: {what}.", important=True
             )

@@ -12,6 +12,7 @@ import pytest
 
 from left_out import thinned
 from leftovers import marked_processes
+from nls_jupyter.saved_state import empty
 from nls_jupyter.supervisor.channel import GpuProcess
 from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.pending import RequestFailed
@@ -490,6 +491,35 @@ def test_saved_names_come_back_in_another_process(directory: Path) -> None:
             assert set(report["restored"]) >= {"a", "b", "double"}
             await nb.run("(a is b, double(a), 'unsaved' in globals())")
             assert nb.last("execute_result")["content"]["data"]["text/plain"] == "(True, [1, 2, 1, 2], False)"
+
+    run(story())
+
+
+def test_memory_of_saves_that_are_dropped_is_free_while_the_process_lives_and_the_next_save_is_whole(
+    directory: Path,
+) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            await nb.run("import numpy as np\na = np.random.default_rng(1).bytes(2**23)\nb = [1]")
+            dropped, _ = await nb.process.save(cell="1")
+            before = os.fstat(dropped[0])
+            assert before.st_blocks * 512 > 2**23
+            nb.process.drop_saves(dropped)
+            empty(dropped)
+            assert os.fstat(dropped[0]).st_blocks == 0
+            saved, manifest = await nb.process.save(cell="2")
+            os.close(dropped[0])
+            assert {name.name for name in manifest.saved} >= {"a", "b"}
+            assert os.fstat(saved[0]).st_ino != before.st_ino
+            # One that the process did not know of to be dropped, as it had begun before.
+            nb.process._arrivals.refuse(saved)
+            with pytest.raises(OSError, match="memory became short"):
+                await nb.process.save(cell="3")
+        async with notebook(directory) as nb:
+            await nb.process.restore(saved)
+            os.close(saved[0])
+            await nb.run("import numpy as np\n(a == np.random.default_rng(1).bytes(2**23), b)")
+            assert nb.last("execute_result")["content"]["data"]["text/plain"] == "(True, [1])"
 
     run(story())
 

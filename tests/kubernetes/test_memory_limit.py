@@ -73,6 +73,12 @@ def fill(container: Container, book: Book, part: float) -> None:
         book.run(f"ballast.append(bytearray(b'x') * {max(2**20, min(surplus, 64 * 2**20) * 3 // 4)}); len(ballast)")
 
 
+def saved_bytes(pid: int) -> int:
+    """What the files take in which this process saves."""
+    files = [file for file in Path(f"/proc/{pid}/fd").iterdir() if "nls-saved-state" in str(file.readlink())]
+    return sum(file.stat().st_blocks * 512 for file in files)
+
+
 @pytest.mark.long("a pod's memory limit, with a real notebook")
 def test_what_was_saved_goes_then_the_gpu_process_and_the_notebook_lives(
     tmp_path_factory: pytest.TempPathFactory,
@@ -82,8 +88,9 @@ def test_what_was_saved_goes_then_the_gpu_process_and_the_notebook_lives(
         book = bench.open()
         pid = book.pid()
         book.run("ballast, mine = [], 'still here'")
-        book.gpu("from nls_jupyter import xp\nkept = xp.ones(2**24)")
+        book.gpu("from nls_jupyter import xp\nkept = xp.arange(2**24)")
         wait_until(lambda: book.entry()["saved_bytes"], PATIENCE_S)
+        assert saved_bytes(book.entry()["pid"]) > 2**24 * 8
         before = container.left_bytes()
 
         def told(part: float, notice: str) -> bool:
@@ -94,8 +101,10 @@ def test_what_was_saved_goes_then_the_gpu_process_and_the_notebook_lives(
             return False
 
         wait_until(lambda: told(0.055, "What was saved of this notebook's GPU variables was dropped"), PATIENCE_S)
+        # Not only forgotten, although the process that had saved them lives on.
+        assert saved_bytes(book.entry()["pid"]) < 2**20
         assert book.entry(phase="running")["pid"] is not None
-        assert book.gpu("print(int(kept.sum()))").stdout.strip() == str(2**24)
+        assert book.gpu("print(int(kept.sum()))").stdout.strip() == str(2**23 * (2**24 - 1))
         wait_until(lambda: told(0.022, "The GPU process was ended so that the notebook could live"), PATIENCE_S)
         # It would only use up again what has just been given back.
         wait_until(lambda: book.entry()["phase"] in ("queued", "suspended"), PATIENCE_S)

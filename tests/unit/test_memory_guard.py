@@ -6,6 +6,8 @@ import asyncio
 
 import pytest
 
+from nls_jupyter.saved_state import Manifest, SavedName
+from nls_jupyter.supervisor.kept_state import SavedState
 from nls_jupyter.supervisor.memory_guard import MemoryGuard, no_room
 from nls_jupyter.supervisor.notices import NoticeLog
 from nls_scheduler.wire.errors import DaemonUnreachable
@@ -23,11 +25,11 @@ class Process:
 class Keeper:
     def __init__(self, *, process: bool, saved: bool) -> None:
         self.process: Process | None = Process() if process else None
-        self.saved: object | None = "saved" if saved else None
+        self.saved: SavedState | None = SavedState((), Manifest(0, (), (), None)) if saved else None
         self.usable = process
         self.held_by_driver = False
 
-    def drop_saved(self) -> None:
+    def give_back_saved(self) -> None:
         self.saved = None
 
 
@@ -60,6 +62,19 @@ def test_what_a_process_is_still_bringing_back_is_kept_and_the_process_goes_firs
     keeper.usable = False
     MemoryGuard(keeper, NoticeLog()).check(1, LIMIT)
     assert keeper.saved is not None
+    assert keeper.process is not None
+    assert keeper.process.killed == 1
+
+
+def test_what_nobody_could_bring_back_yet_is_kept_and_the_process_goes_first() -> None:
+    keeper, log = Keeper(process=True, saved=True), NoticeLog()
+    carried = (SavedName("model", "Model", 8, "cpu"),)
+    keeper.saved = saved = SavedState((), Manifest(0, (), (), None, carried=carried))
+    assert MemoryGuard(keeper, log).check(79, LIMIT)
+    assert keeper.saved is saved
+    assert not log.unread
+    MemoryGuard(keeper, log).check(29, LIMIT)
+    assert keeper.saved is saved
     assert keeper.process is not None
     assert keeper.process.killed == 1
 

@@ -18,6 +18,7 @@ from nls_jupyter import saved_state
 from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, graph, one_save, watchdog, window
 from nls_jupyter.saved_state.parallel import SWITCH
 from nls_jupyter.saved_state.room import container_room, memory_left_bytes, own_bytes
+from nls_jupyter.saved_state.saver import DroppedError
 from open_files import no_more_files
 from saved_state_roundtrip import restore
 from waiting import wait_until
@@ -122,9 +123,14 @@ class TestMachine:
         room = MachineRoom(system=root)
         with no_more_files(), pytest.raises(OSError, match="Too many open files"):
             room.memory_bytes()
-        assert room.memory_bytes() == 18_000  # its cgroup's limit is not forgotten
+        assert room.memory_bytes() == 12_000  # its cgroup's limit is not forgotten
         with no_more_files(), pytest.raises(OSError, match="Too many open files"):
             room.memory_bytes()
+
+    @pytest.mark.parametrize(("used", "room"), [(10_000, 81_000), (80_000, 12_000), (92_000, 0), (99_000, 0)])
+    def test_what_the_guard_of_a_limit_keeps_is_no_room_for_saved_state(self, tmp_path, used, room):
+        files = {"a__memory_DOT_max": "100000", "a__memory_DOT_current": str(used)}
+        assert MachineRoom(system=self.system(tmp_path, "0::/a\n", **files)).memory_bytes() == room
 
     def test_this_machine_has_something_left(self):
         assert MachineRoom().memory_bytes() > MIB
@@ -345,6 +351,67 @@ class TestCost:
             wait_until(lambda: os.fstat(small.descriptors()[0]).st_blocks * 512 == 8 * MIB)
             small.begin()
             assert small.memory_room_bytes == 8 * MIB
+
+    def test_nothing_more_is_allocated_ahead_once_others_have_taken_what_was_left(self, monkeypatch):
+        room = MachineRoom(memory_limit_bytes=256 * MIB)
+        with contextlib.closing(arena.Arena.new(room)) as small:
+            small.begin()
+            monkeypatch.setattr(room, "memory_bytes", lambda held_bytes: 64 * MIB - held_bytes)
+            small.prepare(256 * MIB)
+            wait_until(lambda: not small._ahead._thread.is_alive())
+            assert os.fstat(small.descriptors()[0]).st_blocks * 512 == 64 * MIB
+
+    def test_what_others_take_while_a_save_is_written_is_no_room_for_it_any_more(self, monkeypatch):
+        monkeypatch.setattr(arena, "_SHORT_ANSWER_HOLDS_S", 0.0)
+        monkeypatch.setenv(SWITCH, "1")
+        room = MachineRoom(memory_limit_bytes=256 * MIB)
+        with contextlib.closing(Saver(room)) as saver:
+            answers = iter([256 * MIB])
+            monkeypatch.setattr(room, "memory_bytes", lambda held_bytes: next(answers, 4 * MIB))
+            manifest = saver.save({"a": noise(16 * MIB), "n": [1]}, cell=None)
+        assert [saved.name for saved in manifest.saved] == ["n"]
+        assert "that are left for saved state" in manifest.missing[0].reason
+
+    def test_a_save_after_what_was_saved_is_dropped_is_a_whole_one(self):
+        names = {"a": noise(16 * MIB), "n": [1]}
+        drops = []
+        with contextlib.closing(Saver()) as saver:
+            saver.drops = lambda: len(drops)
+            saver.save(names, cell=None)
+            kept = [os.dup(descriptor) for descriptor in saver.descriptors()]
+            drops.append("memory is short")
+            arena.empty(kept)
+            assert os.fstat(kept[0]).st_blocks == 0
+            with pytest.raises(saved_state.SavedStateDamagedError):
+                restore(kept, {})
+            saver.save(names, cell=None)
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+            for descriptor in kept:
+                os.close(descriptor)
+        assert np.array_equal(namespace["a"], names["a"])
+        assert namespace["n"] == [1]
+
+    def test_a_save_in_whose_middle_everything_is_dropped_fails_and_the_next_one_is_whole(self):
+        names = {"a": noise(4 * MIB)}
+        drops = []
+
+        class Drops:
+            def __reduce__(self):
+                if not drops:
+                    drops.append("memory is short")
+                    arena.empty(saver.descriptors())
+                return list, ()
+
+        with contextlib.closing(Saver()) as saver:
+            saver.drops = lambda: len(drops)
+            saver.save(names, cell=None)
+            with pytest.raises(DroppedError, match="memory became short"):
+                saver.save({**names, "drops": [Drops()]}, cell=None)
+            saver.save(names, cell=None)
+            namespace = {}
+            restore(saver.descriptors(), namespace)
+        assert np.array_equal(namespace["a"], names["a"])
 
     def test_memory_that_no_save_overwrites_any_more_is_given_back(self):
         names = {"a": noise(32 * MIB)}
