@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say, shortened, table
+from nls_scheduler.units.clock import local
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def render(entries: list[dict[str, Any]], today: date | None = None) -> str:
     """The entries as text for people, with the time of this place's clocks."""
     if not entries:
         return "Nothing has happened yet."
-    times = [datetime.fromisoformat(entry["time"]).astimezone() for entry in entries]
+    times = [local(entry["time"]) for entry in entries]
     # Of today the time is enough.
     dated = {time.date() for time in times} != {today or datetime.now().astimezone().date()}
     told = [time.strftime("%m-%d %H:%M:%S" if dated else "%H:%M:%S") for time in times]

@@ -77,6 +77,11 @@ def wall_time(at: float) -> str:
     return datetime.fromtimestamp(moment, tz=UTC).isoformat(timespec="milliseconds")
 
 
+def local(moment: str) -> datetime:
+    """A time in ISO 8601 as this place's clocks show it."""
+    return datetime.fromisoformat(moment).astimezone()
+
+
 def local_time(moment: str) -> str:
-    """A time in ISO 8601 as this place's clocks show it, with its day: `21 Nov 14:05`."""
-    return datetime.fromisoformat(moment).astimezone().strftime("%d %b %H:%M")
+    """The same as text, with its day: `21 Nov 14:05`."""
+    return local(moment).strftime("%d %b %H:%M")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from rich.cells import cell_len, set_cell_size
@@ -13,7 +12,7 @@ from rich.text import Text
 
 from nls_scheduler.cli.live.choices import listed, selected
 from nls_scheduler.cli.status import ID_SHOWN
-from nls_scheduler.units.clock import local_time
+from nls_scheduler.units.clock import local, local_time
 from nls_scheduler.units.sizes import format_bytes
 from nls_scheduler.views.bars import pieces
 
@@ -235,7 +234,7 @@ def _history(look: Look, canvas: Canvas, rows: int) -> list[Text]:
 
 def entry_text(entry: Mapping[str, Any]) -> str:
     """An entry of the history in one line, with the time of this place's clocks."""
-    time = datetime.fromisoformat(entry["time"]).astimezone().strftime("%H:%M:%S")
+    time = local(entry["time"]).strftime("%H:%M:%S")
     places = " -> ".join(place for place in (entry["from"], entry["to"]) if place)
     event = " ".join(part for part in (entry["event"].replace("_", " "), places) if part)
     details = [] if entry["seconds"] is None else [f"{entry['seconds']:.1f} s"]
