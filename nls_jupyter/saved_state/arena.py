@@ -16,13 +16,13 @@ import os
 import resource
 import struct
 import sys
-import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import xxhash
 
 from nls_jupyter.saved_state.ahead import Ahead
+from nls_jupyter.saved_state.budget import Budget
 from nls_jupyter.saved_state.extents import MEMORY, PAGE_BYTES, SPILL, Extent, Holes, Place, aligned, joined, pages
 from nls_jupyter.saved_state.window import HUGE_BYTES, Window
 from nls_scheduler.units.clock import monotonic_s
@@ -31,17 +31,14 @@ from nls_scheduler.units.sizes import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from nls_jupyter.saved_state.budget import Room
+
 _MAGIC = b"NLSARENA"
 _VERSION = 2
 # magic, version, file of the index, sequence number, its position, its length, its digest
 _SUPERBLOCK = struct.Struct("<8sIIQQQ16s")
 _SLOT_BYTES = 2048
 _DIGEST_BYTES = 16
-# So much is not gone within the time that an answer about what is left holds; less may be.
-_PLENTY_BYTES = 1 << 30
-_ANSWER_HOLDS_S = 1.0
-_SHORT_ANSWER_HOLDS_S = 0.05
-_NEVER = float("-inf")
 # Of the largest file that this process may write, what is left to the index: it goes into memory whatever is left.
 _INDEX_SHARE = 16
 
@@ -77,21 +74,6 @@ class NoRoomError(Exception):
         self.why_no_spill = why_no_spill
 
 
-class Room(Protocol):
-    """How much more each file may hold; see `room.MachineRoom`."""
-
-    why_no_spill: str
-
-    def memory_bytes(self, held_bytes: int) -> int:
-        """What memory has left at this moment for somebody who holds `held_bytes` of it."""
-
-    def open_spill(self) -> int | None:
-        """A new, nameless file on disk; `None` without one, then `why_no_spill` says why."""
-
-    def spill_bytes(self, fd: int) -> int:
-        """What the spill file's disk has left."""
-
-
 def digest_of(content: memoryview | bytes | bytearray) -> bytes:
     """A part's checksum and, in one save, its identity: 128 bits, not meant to resist an attacker."""
     # Several threads do this at once. Before version 4, a digest by one call keeps the GIL.
@@ -120,12 +102,10 @@ class Arena:
         self._fds: list[int | None] = [memory_fd, spill_fd]
         self._window = Window(memory_fd)
         self._ahead: Ahead | None = None
-        self._asked_at = _NEVER
         self._room = room
         self._tails = [_Tail(), _Tail(0)]
-        self._budget_bytes = 0
+        self._budget = Budget(room, lambda: os.fstat(self.descriptors()[MEMORY]).st_blocks * 512)
         self._taken_bytes = 0
-        self._counting = threading.Lock()
         self._sequence = 0
         self._largest_file_bytes = largest_file_bytes()
         # Of the file in memory, in order; remembered only where its length has a limit.
@@ -200,46 +180,27 @@ class Arena:
 
     # -- writing ----------------------------------------------------------------------------------------------------
     def begin(self) -> None:
-        """Ask anew how much room there is. Called at the begin of each save.
-
-        An answer of a moment ago holds while it is far more than others take in a moment: asking costs as much as a
-        small save.
-        """
+        """Called at the begin of each save."""
         self._settle()
         self._window.begin()
         self._tails[MEMORY].spare.sort(reverse=True)  # what lies side by side is taken one after another
         self._taken_bytes = 0
         self._largest_file_bytes = largest_file_bytes()
-        now = monotonic_s()
-        if self._budget_bytes < _PLENTY_BYTES or now - self._asked_at > _ANSWER_HOLDS_S:
-            self._budget_bytes = self._left_bytes()
-            self._asked_at = now
+        self._budget.begin()
         tail = self._tails[MEMORY]
-        if not self._window.reach(tail.end + max(self._budget_bytes, 0)) and tail.spare:
+        if not self._window.reach(tail.end + max(self._budget.left_bytes, 0)) and tail.spare:
             self._window.reach(max(tail.spare) + CHUNK_BYTES)
-
-    def _left_bytes(self) -> int:
-        return self._room.memory_bytes(os.fstat(self.descriptors()[MEMORY]).st_blocks * 512)
-
-    def _ask_again(self) -> None:
-        """Others take memory while a save is written, such as the cell beside which a copy of the process saves."""
-        now = monotonic_s()
-        holds_s = _ANSWER_HOLDS_S if self._budget_bytes > _PLENTY_BYTES else _SHORT_ANSWER_HOLDS_S
-        if now - self._asked_at > holds_s:
-            left_bytes, self._asked_at = self._left_bytes(), now
-            with self._counting:
-                self._budget_bytes = min(self._budget_bytes, left_bytes)
 
     def prepare(self, size_bytes: int) -> None:
         """Allocate memory for so much more, as far as there is room, while nobody waits; until the next `begin`."""
         tail = self._tails[MEMORY]
-        more_bytes = min(size_bytes, self._budget_bytes) - len(tail.spare) * CHUNK_BYTES
+        more_bytes = min(size_bytes, self._budget.left_bytes) - len(tail.spare) * CHUNK_BYTES
         fd = self._fds[MEMORY]
         start = aligned(tail.end)
         end = start + max(min(more_bytes, self._parts_end - start), 0) // HUGE_BYTES * HUGE_BYTES
         if end > start and fd is not None and self._window.reach(end):
             tail.end = start
-            self._ahead = Ahead(fd, self._window, range(start, end), self._left_bytes)
+            self._ahead = Ahead(fd, self._window, range(start, end), self._budget.now_bytes)
 
     def _settle(self) -> None:
         """Take what was allocated ahead."""
@@ -248,13 +209,13 @@ class Arena:
             places = range(tail.end, end - CHUNK_BYTES + 1, CHUNK_BYTES)
             tail.spare += reversed(places)  # the first one is used first
             tail.end += len(places) * CHUNK_BYTES
-            self._budget_bytes -= len(places) * CHUNK_BYTES
+            self._budget.take(len(places) * CHUNK_BYTES)
             self._ahead = None
 
     @property
     def memory_room_bytes(self) -> int:
         """What memory had left at the begin of this save, less what it has taken since."""
-        return min(self._budget_bytes, self._length_left_bytes) + CHUNK_BYTES * len(self._tails[MEMORY].spare)
+        return min(self._budget.left_bytes, self._length_left_bytes) + CHUNK_BYTES * len(self._tails[MEMORY].spare)
 
     @property
     def _length_left_bytes(self) -> int:
@@ -312,15 +273,14 @@ class Arena:
         tail = self._tails[MEMORY]
         if size_bytes == CHUNK_BYTES and tail.spare:
             return Place(Extent(MEMORY, tail.spare.pop(), size_bytes), is_there=True)
-        self._ask_again()
+        self._budget.look_again()
         taken = pages(size_bytes)
         stretch = self._stretch_bytes() if size_bytes == CHUNK_BYTES else 0
         if stretch:
             taken, tail.end = stretch, aligned(tail.end)
         elif not must and not self._has_room(taken):
             return None
-        with self._counting:
-            self._budget_bytes -= taken
+        self._budget.take(taken)
         self._taken_bytes += taken
         position = None if stretch else self._holes.take(taken)
         if position is None:
@@ -329,7 +289,7 @@ class Arena:
         return Place(Extent(MEMORY, position, size_bytes), is_there=False, stretch_bytes=stretch)
 
     def _has_room(self, size_bytes: int) -> bool:
-        if size_bytes > self._budget_bytes and not self._has_made_room(size_bytes):
+        if size_bytes > self._budget.left_bytes and not self._has_made_room(size_bytes):
             return False
         at_end = self._tails[MEMORY].end + size_bytes <= self._parts_end
         return at_end or self._holes.have_room(size_bytes)
@@ -346,7 +306,7 @@ class Arena:
     def _has_made_room(self, size_bytes: int) -> bool:
         """Give back what is kept to be overwritten, for a part that does not fit there."""
         spare = self._tails[MEMORY].spare
-        chunks = -(-(size_bytes - self._budget_bytes) // CHUNK_BYTES)
+        chunks = -(-(size_bytes - self._budget.left_bytes) // CHUNK_BYTES)
         if chunks > len(spare):
             return False
         self._give_back(Extent(MEMORY, position, CHUNK_BYTES) for position in spare[:chunks])  # the last to be used
@@ -356,7 +316,7 @@ class Arena:
     def _stretch_bytes(self) -> int:
         """How much may be allocated at once as huge pages: nothing where room is scarce, or the system has none."""
         stretch = min(_STRETCH_BYTES, self._taken_bytes // _STRETCH_SHARE) // HUGE_BYTES * HUGE_BYTES
-        if not stretch or self._budget_bytes < _PLENTY_BYTES or not self._window.has_huge:
+        if not stretch or not self._budget.is_plenty or not self._window.has_huge:
             return 0
         end = aligned(self._tails[MEMORY].end) + stretch
         return stretch if self._window.holds(end) and end <= self._parts_end else 0
@@ -480,7 +440,7 @@ class Arena:
         return self._fds[SPILL]
 
     def _why_no_spill(self) -> str:
-        if self._length_left_bytes < self._budget_bytes:  # the spill file has the same limit
+        if self._length_left_bytes < self._budget.left_bytes:  # the spill file has the same limit
             return _limit_of_files(self._largest_file_bytes)
         return self._room.why_no_spill if self._fds[SPILL] is None else "the spill folder's disk included"
 
@@ -498,8 +458,7 @@ class Arena:
         if _libc.fallocate(fd, _PUNCH_HOLE_KEEP_SIZE, position, size_bytes) and ctypes.get_errno() != errno.EOPNOTSUPP:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         if file == MEMORY:
-            with self._counting:
-                self._budget_bytes += size_bytes
+            self._budget.give_back(size_bytes)
 
 
 def empty(descriptors: Sequence[int]) -> None:

@@ -28,8 +28,8 @@ from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveEndsError, Stu
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from nls_jupyter.saved_state.arena import Room
     from nls_jupyter.saved_state.blobs import Chunk
+    from nls_jupyter.saved_state.budget import Room
     from nls_jupyter.saved_state.decoder import RestoreReport
     from nls_jupyter.saved_state.graph import Component
     from nls_jupyter.saved_state.interpreter import Interpreter

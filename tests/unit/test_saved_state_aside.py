@@ -537,8 +537,8 @@ def test_a_process_that_has_no_room_for_a_copy_is_not_copied(copies, monkeypatch
         with pytest.raises(NotAsideError, match="memory is too short"):
             copies.begin({})
     monkeypatch.setattr(os, "fork", refuse)
-    copies.saver._committed.arena._asked_at = float("-inf")
-    copies.saver._committed.arena._budget_bytes = 0
+    copies.saver._committed.arena._budget._asked_at = float("-inf")
+    copies.saver._committed.arena._budget.left_bytes = 0
     with pytest.raises(NotAsideError, match="Resource temporarily unavailable"):
         copies.begin({})
 

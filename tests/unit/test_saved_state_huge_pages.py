@@ -18,7 +18,7 @@ import pytest
 
 from left_out import thinned
 from nls_jupyter import saved_state
-from nls_jupyter.saved_state import arena, window
+from nls_jupyter.saved_state import arena, budget, window
 from nls_jupyter.saved_state.parallel import SWITCH
 from nls_jupyter.saved_state.window import HUGE_BYTES, Window
 from saved_state_roundtrip import restore
@@ -125,7 +125,7 @@ def test_a_small_state_takes_nothing_beside_it(size_bytes):
 def eager(monkeypatch):
     """Huge pages for whatever takes a chunk, wherever there is room."""
     monkeypatch.setattr(arena, "_STRETCH_SHARE", 1)
-    monkeypatch.setattr(arena, "_PLENTY_BYTES", 0)
+    monkeypatch.setattr(budget, "PLENTY_BYTES", 0)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -15,7 +15,17 @@ import numpy as np
 import pytest
 
 from nls_jupyter import saved_state
-from nls_jupyter.saved_state import MachineRoom, OverBudgetError, Saver, arena, graph, one_save, watchdog, window
+from nls_jupyter.saved_state import (
+    MachineRoom,
+    OverBudgetError,
+    Saver,
+    arena,
+    budget,
+    graph,
+    one_save,
+    watchdog,
+    window,
+)
 from nls_jupyter.saved_state.parallel import SWITCH
 from nls_jupyter.saved_state.room import container_room, memory_left_bytes, own_bytes
 from nls_jupyter.saved_state.saver import DroppedError
@@ -362,7 +372,7 @@ class TestCost:
             assert os.fstat(small.descriptors()[0]).st_blocks * 512 == 64 * MIB
 
     def test_what_others_take_while_a_save_is_written_is_no_room_for_it_any_more(self, monkeypatch):
-        monkeypatch.setattr(arena, "_SHORT_ANSWER_HOLDS_S", 0.0)
+        monkeypatch.setattr(budget, "_SHORT_ANSWER_HOLDS_S", 0.0)
         monkeypatch.setenv(SWITCH, "1")
         room = MachineRoom(memory_limit_bytes=256 * MIB)
         with contextlib.closing(Saver(room)) as saver:

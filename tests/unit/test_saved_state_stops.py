@@ -149,7 +149,7 @@ def test_ctrl_c_while_the_window_moves_comes_when_the_save_is_over(growing, monk
     growing.save(namespace(4, 24), cell="4")
     # The machine has got so much more that the window does not reach over it.
     arena = growing._committed.arena
-    monkeypatch.setattr(arena, "_asked_at", float("-inf"))
+    monkeypatch.setattr(arena._budget, "_asked_at", float("-inf"))
     monkeypatch.setattr(type(arena._room), "memory_bytes", lambda *_: 1 << 41)
     monkeypatch.setattr(window, "_libc", _With(window._libc, mremap=mremap))
     with pytest.raises(KeyboardInterrupt):
