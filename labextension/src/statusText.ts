@@ -81,7 +81,7 @@ export function positionOf(workload: IWorkload): number | null {
 }
 
 /** The daemon says so of what its user, or the notebook itself, asked for: no news to them. */
-const ASKED_FOR = /^(suspended|released) by its user$|process that looked after it has ended/;
+const ASKED_FOR = /(^|: )(suspended|released) by its user$|process that looked after it has ended/;
 
 export function askedFor(one: { readonly reason: string }): boolean {
   return ASKED_FOR.test(one.reason);

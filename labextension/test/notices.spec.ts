@@ -93,22 +93,25 @@ it.each([
   }
 });
 
-it('who asked for it oneself is not told to be leaving, and can take it back', () => {
-  const leaving = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
-  const asked = {
-    executing: true,
-    claimed: false,
-    yields: true,
-    cause: null,
-    reason: 'suspended by its user'
-  };
-  Object.assign(leaving.snapshot.workloads['w-alice'] ?? {}, asked);
-  const model = new NodeModel({ connecting: '', lost: '', unreadable: '' }, () => snapshot.time);
-  model.received(leaving);
-  expect(leavingNotices(model, trans)).toEqual([]);
-  const alice = model.state?.workloads.get('w-alice');
-  expect(alice && actionsFor(model, alice)).toEqual(['resume', 'set-request', 'release']);
-});
+it.each(['suspended by its user', 'it leaves once its cell has ended: suspended by its user'])(
+  'who asked for it oneself is not told to be leaving, and can take it back: %s',
+  reason => {
+    const leaving = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
+    const asked = {
+      executing: true,
+      claimed: false,
+      yields: true,
+      cause: null,
+      reason
+    };
+    Object.assign(leaving.snapshot.workloads['w-alice'] ?? {}, asked);
+    const model = new NodeModel({ connecting: '', lost: '', unreadable: '' }, () => snapshot.time);
+    model.received(leaving);
+    expect(leavingNotices(model, trans)).toEqual([]);
+    const alice = model.state?.workloads.get('w-alice');
+    expect(alice && actionsFor(model, alice)).toEqual(['resume', 'set-request', 'release']);
+  }
+);
 
 it('a very long name leaves room for the reason, and the text is never longer than what JupyterLab shows', () => {
   const long = entry({ ...mine, event: 'evicted', name: 'x'.repeat(500) });

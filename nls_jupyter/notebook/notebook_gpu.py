@@ -139,7 +139,7 @@ class NotebookGpu:
         async def ask() -> GpuStatus:
             status = await (await self.supervisor.place.client()).status()
             keeper = self.supervisor.keeper
-            saved = "" if keeper.saved is None else keeper.saves.summary(keeper.saved.manifest.cell)
+            saved = "" if keeper.saved is None else keeper.saves.summary(keeper.saved.manifest)
             return GpuStatus(status, self.supervisor.workload_id, saved)
 
         return self.call(ask())

@@ -12,7 +12,7 @@ from nls_jupyter.saved_state.arena import NoRoomError
 from nls_jupyter.saved_state.kinds import is_of, module_of
 from nls_jupyter.saved_state.manifest import ChangedName, MissingName, SavedName, Where, type_name
 from nls_jupyter.saved_state.pickler import Pickler, Probe, Rules
-from nls_jupyter.saved_state.reasons import reason_for
+from nls_jupyter.saved_state.reasons import missing_name
 from nls_jupyter.saved_state.reducers import GlobalsOf
 from nls_jupyter.saved_state.regions import NAMESPACE
 from nls_jupyter.saved_state.watchdog import SaveEndsError
@@ -166,7 +166,7 @@ class Encoder:
                 self._pickler.fast = False
                 self._add(name, value, None)
                 return
-            self._encoded.missing.append(MissingName(name, type_name(value), reason_for(error, value)))
+            self._encoded.missing.append(missing_name(name, value, error))
             return
         if own is not None:
             self._untold[own] = _Untold()

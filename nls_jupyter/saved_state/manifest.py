@@ -58,12 +58,14 @@ class MissingName:
         type_name: for people.
         reason: one clause.
         lacks_memory: it would come back where more Gpu memory is free.
+        no_room: it would be saved where more memory, or disk, is left.
     """
 
     name: str
     type_name: str
     reason: str
     lacks_memory: bool = False
+    no_room: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,11 @@ class Manifest:
     def gpu_bytes(self) -> int:
         """What a restore will need on the Gpu, without the CUDA context."""
         return sum(name.memory_bytes for name in (*self.saved, *self.carried) if name.where == "gpu")
+
+    @property
+    def without_room(self) -> tuple[MissingName, ...]:
+        """Of `missing` those that only lack room: they need not be lost as long as their process lives."""
+        return tuple(name for name in self.missing if name.no_room)
 
     @property
     def variables(self) -> tuple[SavedName, ...]:

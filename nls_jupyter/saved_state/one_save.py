@@ -17,7 +17,7 @@ from nls_jupyter.saved_state.manifest import ChangedName, Manifest, MissingName,
 from nls_jupyter.saved_state.order import in_order
 from nls_jupyter.saved_state.part import Part
 from nls_jupyter.saved_state.pickler import Rules
-from nls_jupyter.saved_state.reasons import reason_for
+from nls_jupyter.saved_state.reasons import missing_name
 from nls_jupyter.saved_state.regions import NoRoomForError
 from nls_jupyter.saved_state.store import Layout, Places, Scratch, Stored
 from nls_jupyter.saved_state.watchdog import OverBudgetError, SaveEndsError, deadline
@@ -249,7 +249,7 @@ class OneSave:
         """What is left of a component whose stream itself has no room."""
         nothing = self._blobs.put((), self._tick)
         values = {name: self._names[name] for name in component.names}
-        missing = [MissingName(name, type_name(value), reason_for(error, value)) for name, value in values.items()]
+        missing = [missing_name(name, value, error) for name, value in values.items()]
         return Part(component, Stored(nothing, Places([], nothing), ()), Encoded(missing=missing))
 
 

@@ -8,12 +8,18 @@ from typing import Any
 
 from nls_jupyter.saved_state.arena import NoRoomError
 from nls_jupyter.saved_state.kinds import is_of, name_of, text_of
-from nls_jupyter.saved_state.manifest import describe
-from nls_jupyter.saved_state.regions import UnsavableError
+from nls_jupyter.saved_state.manifest import MissingName, describe, type_name
+from nls_jupyter.saved_state.regions import NoRoomForError, UnsavableError
 from nls_jupyter.saved_state.watchdog import StuckError
 
 # What pickle says of types that give it no way.
 _REFUSED = re.compile(r"can(?:not|'t) pickle '?([\w.]+)'?")
+
+
+def missing_name(name: str, value: Any, error: BaseException) -> MissingName:
+    """What a manifest says of a name that is not saved, as `error` came of it."""
+    no_room = is_of(error, NoRoomError) or is_of(error, NoRoomForError)
+    return MissingName(name, type_name(value), reason_for(error, value), no_room=no_room)
 
 
 def reason_for(error: BaseException, value: Any) -> str:

@@ -22,6 +22,7 @@ from nls_jupyter.supervisor.freezer import Freezer
 from nls_jupyter.supervisor.kept_state import SavedState
 from nls_jupyter.supervisor.launch import GpuProcessDied, LaunchFailed
 from nls_jupyter.supervisor.lineage import Lineage
+from nls_jupyter.supervisor.notices import without_room
 from nls_jupyter.supervisor.pending import RequestFailed
 from nls_jupyter.supervisor.saving import Saves, Wanted
 from nls_scheduler.units.clock import monotonic_s
@@ -392,7 +393,8 @@ class Keeper:
         It goes on whether or not anybody waits for it; `give_up_suspend` makes one that takes too long fail.
 
         Raises:
-            RequestFailed, GpuProcessDied, OSError: nothing was given up; a process that still lives goes on.
+            RequestFailed, GpuProcessDied, OSError: nothing was given up; a process that still lives goes on. So does
+                one of which something could be saved if only there were more room.
         """
         if self._leaving is None:
             process, self.usable, self._given_up = self.there, False, False
@@ -413,6 +415,7 @@ class Keeper:
             if self._given_up:
                 process.stop_saves(number)
             saved = await self.save(self.last_cell, process=process, number=number)
+            _refuse_losses(saved.manifest)
         except BaseException:
             self.usable = self.process is process and self.ordered_end is None
             self.still_usable()
@@ -498,6 +501,12 @@ class Keeper:
         if self.process is process and self.ordered_end is None:
             self.process, self.usable = None, False
             await self._on_own_end(process, self._with_why(process, status))
+
+
+def _refuse_losses(manifest: Manifest) -> None:
+    """Raises OSError where more could be saved if there were more room."""
+    if (lost := without_room(manifest)) is not None:
+        raise OSError(f"there is no room to save {lost}")
 
 
 async def _nothing() -> None:

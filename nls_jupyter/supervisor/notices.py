@@ -17,6 +17,7 @@ from nls_scheduler.units.sizes import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from nls_jupyter.saved_state import Manifest
     from nls_jupyter.supervisor.kept_state import Restored
 
 LOG_LENGTH = 500
@@ -141,13 +142,13 @@ def kept(restored: Restored) -> str:
     """What came back: `5 variables kept (320 MiB)`, and by name what did not, or came back otherwise."""
     text = f"{count(len(restored.names), 'variable')} kept ({format_bytes(restored.memory_bytes)})"
     if restored.missing:
-        text += f"; not kept: {_by_clause(restored.missing, 'reason')}"
+        text += f"; not kept: {by_clause(restored.missing, 'reason')}"
     for what, waits in (
         ("saved, but could not be restored, and tried again", False),
         ("saved, but not restored", True),
     ):
         if names := [name for name in restored.not_back if (name["reason"] == WAITS) is waits]:
-            text += f"; {what}: {_by_clause(names, 'reason')}"
+            text += f"; {what}: {by_clause(names, 'reason')}"
     return text + changed(restored.changed)
 
 
@@ -161,15 +162,26 @@ def came_later(report: Mapping[str, Any]) -> str | None:
 
 def changed(names: Sequence[Mapping[str, Any]]) -> str:
     """A clause for what came back otherwise than it was; empty for nothing."""
-    return f"; changed: {_by_clause(names, 'change')}" if names else ""
+    return f"; changed: {by_clause(names, 'change')}" if names else ""
 
 
-def _by_clause(names: Sequence[Mapping[str, Any]], field: str) -> str:
-    """What holds of several names is said once, and of many some are named: `%gpu vars` has all."""
+def without_room(manifest: Manifest) -> str | None:
+    """What could be saved if there were more room, by name; `None` for nothing."""
+    lost = [{"name": n.name, "type_name": n.type_name, "reason": n.reason} for n in manifest.without_room]
+    return by_clause(lost, "reason") or None
+
+
+def by_clause(names: Sequence[Mapping[str, Any]], field: str) -> str:
+    """What holds of several names is said once, and of many some are named: `%gpu vars` has all.
+
+    Args:
+        names: as in `Restored.missing`.
+        field: which of theirs is the clause.
+    """
     members: dict[tuple[str, str | None], list[str]] = {}
     for name in _without_results(names, field):
         members.setdefault((name[field], name.get("cell")), []).append(name["name"])
-    return ", ".join(f"{_listed(found)} ({clause}{_made(cell)})" for (clause, cell), found in members.items())
+    return ", ".join(f"{listed(found)} ({clause}{_made(cell)})" for (clause, cell), found in members.items())
 
 
 def _made(cell: str | None) -> str:
@@ -191,7 +203,8 @@ def _rank(name: str) -> int:
     return _RESULT if name.startswith("Out[") else _VARIABLE
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """`a, b, c`, or the first of many and how many more."""
     if len(names) <= _MOST_NAMED:
         return ", ".join(names)
     return f"{', '.join(names[: _MOST_NAMED - 1])} and {len(names) - _MOST_NAMED + 1} more"

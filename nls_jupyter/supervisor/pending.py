@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 Message = dict[str, Any]
 
 
+# Of these what is said says it all.
+_SENTENCES = frozenset({"DroppedError", "NoRoomError"})
+
+
 class RequestFailed(Exception):  # noqa: N818 - says what happened
     """The GPU process answered a request with an error; `ename`, `evalue` and `traceback` are its exception's."""
 
@@ -21,7 +25,8 @@ class RequestFailed(Exception):  # noqa: N818 - says what happened
         self.ename: str = content.get("ename", "")
         self.evalue: str = content.get("evalue", "")
         self.traceback: list[str] = content.get("traceback", [])
-        super().__init__(f"{self.ename}: {self.evalue}" if self.ename else f"answered {content.get('status')!r}")
+        text = self.evalue if self.ename in _SENTENCES else f"{self.ename}: {self.evalue}"
+        super().__init__(text if self.ename else f"answered {content.get('status')!r}")
 
 
 class Expected:

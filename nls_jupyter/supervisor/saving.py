@@ -17,14 +17,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nls_jupyter.saved_state import DONE
+from nls_jupyter.saved_state.manifest import is_beside
 from nls_jupyter.supervisor.defaults import WITHIN_S
 from nls_jupyter.supervisor.launch import GpuProcessDied
+from nls_jupyter.supervisor.notices import listed
 from nls_jupyter.supervisor.pending import RequestFailed
 from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from nls_jupyter.saved_state import Manifest
     from nls_jupyter.supervisor.channel import GpuProcess
     from nls_jupyter.supervisor.kept_state import SavedState
 
@@ -135,15 +138,14 @@ class Saves:
         """Whether what is not saved must not wait any longer."""
         return self._due_in_s <= 0.0
 
-    def summary(self, cell: str | None) -> str:
-        """One sentence for the user: what is saved, what that cost, and what a kill can cost.
-
-        Args:
-            cell: the one after which the saved state is.
-        """
+    def summary(self, manifest: Manifest) -> str:
+        """One sentence for the user: what is saved, what that cost, and what a kill can cost."""
         took = f", which took {self._cost_s:.1f} s" if self._cost_s >= _NOTICED_S else ""
         bound = f"; a kill takes at most {self.within_s:g} s of cells before its own with it"
-        return f"The variables are saved as of cell {cell}{took}{bound if self.within_s < math.inf else ''}."
+        missing = [name.name for name in manifest.missing if not is_beside(name.name)]
+        without = f", without {listed(missing)} (%gpu vars says why)" if missing else ""
+        bound = bound if self.within_s < math.inf else ""
+        return f"The variables are saved as of cell {manifest.cell}{without}{took}{bound}."
 
     def cell_ran(self, seconds: float) -> None:
         """A cell took so long, and is not saved yet."""

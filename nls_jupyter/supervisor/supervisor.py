@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
+    from nls_jupyter.saved_state import Manifest
     from nls_jupyter.saved_state.on_volume import KeptFiles
     from nls_jupyter.supervisor.ahead import Ahead
     from nls_jupyter.supervisor.calls import Call, Cell
@@ -79,6 +80,7 @@ class Supervisor:
         self._waiting = Waiting(self.keeper, self.place, self._changes, self.log, patience)
         self._running: Cell | None = None
         self.why_not_saved: str | None = None
+        self._without_room: frozenset[str] = frozenset()
         """Why the last save failed."""
         self._tasks = Tasks(lambda error: _log.error("The line of a standing cell failed.", exc_info=error))
         self.lasting = Lasting(kept_files, self.keeper, self.place, self.log, self.save)
@@ -275,10 +277,22 @@ class Supervisor:
     async def _saved(self, saved: SavedState) -> None:
         self.why_not_saved = None
         keeper = self.keeper
+        self._tell_of_what_has_no_room(saved.manifest)
         if keeper.standby is not None and keeper.process is not None and not keeper.executing:
             keeper.standby.consider(keeper.process.modules)
         if self.place.orders is not None:
             await self.place.orders.tell_saved(saved)
+
+    def _tell_of_what_has_no_room(self, manifest: Manifest) -> None:
+        """Once of each name: its process takes it along, if it dies."""
+        names = frozenset(name.name for name in manifest.without_room)
+        if names - self._without_room:
+            self.log.add(
+                f"There is no room to save {notices.without_room(manifest)}: free some, or they are lost with the GPU "
+                "process, should that die.",
+                important=True,
+            )
+        self._without_room = names
 
     def _not_saved(self, label: str, reason: str) -> None:
         self.why_not_saved = reason

@@ -482,7 +482,7 @@ def test_a_suspend_that_cannot_save_says_why_at_once_and_the_notebook_goes_on(bo
     book.gpu("resource.setrlimit(resource.RLIMIT_FSIZE, (1, unlimited[1]))")
     failed = book.fails("%gpu suspend")
     assert failed.ename == "GpuUnavailable"
-    assert "could not be saved, so this notebook keeps its GPU: NoRoomError" in failed.evalue
+    assert "could not be saved, so this notebook keeps its GPU: " in failed.evalue
     assert (
         "do not fit in the 0 that are left (a file of this process may have 1 B at most, see `ulimit -f`)"
         in failed.evalue
@@ -490,6 +490,24 @@ def test_a_suspend_that_cannot_save_says_why_at_once_and_the_notebook_goes_on(bo
     assert book.gpu("resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)\nkept").result == "5"
     assert gpu_pid(book) == pid
     book.run("%gpu suspend")
+
+
+def test_what_lacks_room_only_is_not_given_up_by_a_suspend_and_is_named_before(book: Book) -> None:
+    book.gpu(
+        "import os, resource\nunlimited = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, unlimited[1]))\n"
+        "large, small, never = os.urandom(8 << 20), 5, (i for i in ())"
+    )
+    pid = gpu_pid(book)
+    book.run("%gpu save")
+    wait_until(lambda: "There is no room to save large" in book.run("%gpu log").stdout)
+    assert ", without large, never (%gpu vars says why)" in book.run("%gpu").result
+    failed = book.fails("%gpu suspend")
+    assert "could not be saved, so this notebook keeps its GPU: there is no room to save large (" in failed.evalue
+    assert book.gpu("resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)\nlen(large)").result == str(8 << 20)
+    assert gpu_pid(book) == pid
+    book.run("%gpu suspend")
+    assert book.gpu("len(large)").result == str(8 << 20)
 
 
 @LONG

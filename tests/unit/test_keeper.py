@@ -51,6 +51,7 @@ class FakeProcess:
         self.stops: list[int] = []
         self.begun = {"m"}
         self.budgets: list[bool] = []
+        self.lacks_room: list[MissingName] = []
         self.too_much = self.can_be_copied = self.refuses_copies = False
         self.copies: list[tuple[str | None, asyncio.Future[str]]] = []
 
@@ -102,7 +103,8 @@ class FakeProcess:
         if number is not None and number <= max(self.stops, default=0):
             raise STOPPED
         await asyncio.shield(self.saving)
-        saved, missing = (SavedName("x", "int", 1, "host"),), (MissingName("gen", "generator", "no"),)
+        saved = (SavedName("x", "int", 1, "host"),)
+        missing = (MissingName("gen", "generator", "no"), *self.lacks_room)
         changed = (ChangedName("x", "int", "without its graph"),)
         left = self.leaves if within_budget else 0
         return (os.memfd_create("saved"),), Manifest(1, saved, missing, cell, changed, left=left)
@@ -351,6 +353,22 @@ def test_a_suspend_that_cannot_save_gives_nothing_up() -> None:
             await it.keeper.suspend()
         assert it.keeper.usable
         assert it.keeper.process is process
+
+    play(story)
+
+
+def test_a_suspend_for_which_there_is_no_room_gives_nothing_up() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.lacks_room = [MissingName("large", "ndarray", "its 9 GiB are more than that", no_room=True)]
+        process.saving.set_result(None)
+        with pytest.raises(OSError, match=r"no room to save large \(its 9 GiB are more than that\)"):
+            await it.keeper.suspend()
+        assert it.keeper.usable
+        assert it.keeper.process is process
+        process.lacks_room = []
+        await it.keeper.suspend()  # what can never be saved is no reason to stay
+        assert it.keeper.process is None
 
     play(story)
 

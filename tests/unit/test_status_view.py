@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from nls_jupyter.notebook.status_view import GpuStatus
+from nls_jupyter.saved_state import Manifest, MissingName
 from nls_jupyter.supervisor.saving import Saves
 
 GPU = {
@@ -44,12 +46,17 @@ def test_the_headline_is_about_this_notebook() -> None:
 
 def test_the_headline_says_what_is_saved_and_what_a_kill_can_cost() -> None:
     saves = Saves(None, None)  # type: ignore[arg-type]  # nothing is saved here
+    manifest = Manifest(0, (), (), "[5]")
     saves._cost_s = 1.25
-    headline = GpuStatus(status(), "w", saves.summary("[5]")).headline()
+    headline = GpuStatus(status(), "w", saves.summary(manifest)).headline()
     bound = "which took 1.2 s; a kill takes at most 2 s of cells before its own with it."
     assert headline.endswith(f"<them>. The variables are saved as of cell [5], {bound}")
     saves._cost_s, saves.within_s = 0.01, float("inf")
-    assert saves.summary("[5]") == "The variables are saved as of cell [5]."
+    assert saves.summary(manifest) == "The variables are saved as of cell [5]."
+    lost = tuple(MissingName(name, "ndarray", "large", no_room=True) for name in ("a", "Out[3]", "b"))
+    assert saves.summary(replace(manifest, missing=lost)) == (
+        "The variables are saved as of cell [5], without a, b (%gpu vars says why)."
+    )
 
 
 def test_a_message_about_the_node_comes_before_and_hides_nothing() -> None:
