@@ -13,6 +13,7 @@ from nls_jupyter.between.errors import GpuUnavailable
 from nls_jupyter.supervisor import notices
 from nls_jupyter.supervisor.launch import GpuProcessDied as ProcessDied
 from nls_jupyter.supervisor.pending import RequestFailed
+from nls_scheduler.processes.proc import is_stopped
 from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
@@ -193,7 +194,8 @@ class Waiting:
                 left_s = until - monotonic_s()
                 await self._changes.until(done, min(_LIVE_LINE_S, left_s) if left_s > 0 else _LIVE_LINE_S)
                 waited_s = monotonic_s() - began
-                text = line(waited_s) if waited_s >= _SHORT_WAIT_S and not done() else None
+                is_told = waited_s >= _SHORT_WAIT_S and not done()
+                text = (self._line_of_stopped(waited_s) or line(waited_s)) if is_told else None
                 if text is not None:
                     cell.on_wait(text)
                     shown = True
@@ -207,6 +209,14 @@ class Waiting:
     def _waiting_line(self, waited_s: float) -> str | None:
         orders = self._place.orders
         return None if orders is None else notices.waiting_line(orders.view, waited_s, connected=orders.connected)
+
+    def _line_of_stopped(self, waited_s: float) -> str | None:
+        """Nothing is waited for but somebody's word to a process that does nothing."""
+        process, orders = self._keeper.process, self._place.orders
+        stands = self._keeper.held_by_driver or (orders is not None and orders.standing.stands is not None)
+        if process is None or stands or not is_stopped(process.pid):
+            return None
+        return f"the GPU process is stopped: `kill -CONT {process.pid}` has it go on ({waited_s:.0f} s so far)"
 
 
 def _not_in_time(cell: Cell, reason: str) -> GpuUnavailable:

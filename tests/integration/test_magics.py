@@ -345,6 +345,21 @@ def test_a_ctrl_c_that_a_stopped_process_does_not_hear_says_how_it_goes_on(book:
     assert book.gpu("x").result == "1"
 
 
+@pytest.mark.long("%gpu in rare cases")
+def test_a_cell_that_waits_for_a_stopped_process_says_how_it_goes_on(bench: Bench, book: Book) -> None:
+    book.gpu("x = 1")
+    pid = gpu_pid(book)
+    os.kill(pid, signal.SIGSTOP)
+    bench.daemon.nls("suspend", book.name)
+    book.entry(phase="suspending")
+    cell = book.start("%%gpu\nx")
+    cell.until(
+        lambda outputs: any(f"the GPU process is stopped: `kill -CONT {pid}` has" in line for line in outputs.displays)
+    )
+    os.kill(pid, signal.SIGCONT)
+    assert cell.finish().result == "1"
+
+
 @LONG
 def test_a_cell_that_ignores_ctrl_c_can_be_left_and_ended(book: Book) -> None:
     book.fails("1 / 0")  # IPython imports what shows a traceback now: an interrupt in that import would break it

@@ -89,6 +89,20 @@ def test_a_place_where_no_daemon_can_be_started_is_told(monkeypatch: pytest.Monk
         locate.find_or_start()
 
 
+@pytest.mark.parametrize(("left", "why"), [(0, ", as no space is left in {folder}."), (1, ".")])
+def test_a_log_that_could_not_be_written_is_no_word_of_the_daemon(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, left: int, why: str
+) -> None:
+    ended = subprocess.CompletedProcess[bytes]([], returncode=3)
+    monkeypatch.setattr(locate.subprocess, "run", lambda *_, **__: ended)
+    disk = os.statvfs(tmp_path)
+    full = os.statvfs_result((*disk[:4], left, *disk[5:]))
+    monkeypatch.setattr(locate.os, "statvfs", lambda _: full)
+    with pytest.raises(DaemonUnreachable) as told:
+        locate.find_or_start()
+    assert str(told.value).endswith(f"/nls.log says nothing{why.format(folder=tmp_path / 'nls')}")
+
+
 def test_none_is_started_beside_a_system_daemon_that_is_to_come_back(tmp_path: Path) -> None:
     listen(tmp_path / "system.sock").close()
     with pytest.raises(DaemonUnreachable, match="remove that socket, or start one of your own with `nls up`") as away:

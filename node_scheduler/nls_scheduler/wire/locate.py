@@ -245,6 +245,13 @@ def _start(path: Path) -> None:
             failure = f"it was not ready after {START_TIMEOUT_S:g} s"
     if failure is not None:
         told = log_path.read_bytes()[before:][-_LOG_TAIL:].decode("utf-8", "replace").strip()
+        said = f"says:\n{told}" if told else f"says nothing{_where_no_space_is_left(log_path)}."
         raise DaemonUnreachable(
-            f"No daemon was running, and a new one did not start: {failure}. Its log {log_path} says:\n{told}"
+            f"No daemon was running, and a new one did not start: {failure}. Its log {log_path} {said}"
         )
+
+
+def _where_no_space_is_left(file: Path) -> str:
+    disk = os.statvfs(file)
+    full = min(disk.f_bavail, disk.f_favail if disk.f_files else 1) == 0
+    return f", as no space is left in {file.parent}" if full else ""
