@@ -75,11 +75,6 @@ export function gpusText(gpus: readonly string[], trans: ITranslate): string {
   return gpus.reduce((all, gpu) => (all === '' ? gpu : trans.__('%1 and %2', all, gpu)), '');
 }
 
-/** Its place in the queue. Who is on its way has none any more, whatever the last plan said. */
-export function positionOf(workload: IWorkload): number | null {
-  return workload.phase === 'starting' ? null : workload.position;
-}
-
 /** The daemon says so of what its user, or the notebook itself, asked for: no news to them. */
 const ASKED_FOR = /(^|: )(suspended|released) by its user$|process that looked after it has ended/;
 
@@ -90,7 +85,7 @@ export function askedFor(one: { readonly reason: string }): boolean {
 /** Where a workload is, without figures: what a screen reader is told when it changes. */
 export function whereText(workload: IWorkload, trans: ITranslate): string {
   const gpus = gpusText(workload.gpus, trans);
-  const position = positionOf(workload);
+  const { position } = workload;
   const stands = standingText(workload, trans);
   if (stands !== null) {
     return stands;

@@ -169,7 +169,7 @@ it('a command that has ended is not told to have lost anything', () => {
   expect(told('notebook')).toContain('lost its GPU process on GPU 0');
 });
 
-it('who is on its way has no place in the queue', () => {
-  const starting = workload('w-train', { position: 1, gpus: ['GPU 1'] });
+it('who is on its way reads where to', () => {
+  const starting = workload('w-train', { gpus: ['GPU 1'] });
   expect(whereText(starting, trans)).toBe('starting on GPU 1');
 });

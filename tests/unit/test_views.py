@@ -194,6 +194,13 @@ def test_who_waits_is_told_once(node: Node) -> None:
     assert view["reason_kind"] == "no-room"
 
 
+def test_who_is_on_its_way_has_no_place_in_the_line(node: Node) -> None:
+    book = node.submit("book", 8, 8, Kind.COMMAND)
+    assert node.state.plan[book].position == 1  # when the last plan was made, it had to wait
+    view = workload_view(node.state, node.state.workloads[book], node.at)
+    assert (view["phase"], view["position"]) == ("starting", None)
+
+
 def test_a_cell_waits_until_it_runs_or_gives_up(node: Node) -> None:
     def shown() -> tuple[object, object]:
         view = workload_view(node.state, node.state.workloads[book], node.at)

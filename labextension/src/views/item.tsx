@@ -7,7 +7,6 @@ import {
   itemSentence,
   itemText,
   nodeTrouble,
-  positionOf,
   reasonText,
   shortened,
   whereText,
@@ -39,7 +38,7 @@ function shape(workload: IWorkload | null): keyof typeof SHAPES {
   if (workload === null) {
     return 'none';
   }
-  if (positionOf(workload) !== null) {
+  if (workload.position !== null) {
     return 'waiting';
   }
   if (workload.phase === 'running') {

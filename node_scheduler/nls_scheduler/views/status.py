@@ -125,7 +125,8 @@ def workload_view(state: NodeState, workload: Workload, now: float, names: Names
         "yields": entry is not None and entry.yields,
         # Whoever has to leave for a guarantee cannot be kept by its user.
         "claimed": entry is not None and entry.deadline_at is not None,
-        "position": None if entry is None else entry.position,
+        # The last plan may be of before it got its Gpu.
+        "position": None if entry is None or workload.current else entry.position,
         "reason": str(told),
         "reason_parts": told.view(),
         "reason_kind": why.kind.value if names.viewer.knows(workload.mention) else None,
