@@ -73,26 +73,33 @@ def everything(occupancy: Occupancy) -> tuple[object, ...]:
     return left, list(occupancy.places.items()), [[w.id for w in occupancy.members(uuid)] for uuid in GPUS]
 
 
-@given(STEPS, STEPS)
-def test_a_trial_leaves_no_trace_but_another_version(before: list[object], tried: list[object]) -> None:
-    occupancy = Occupancy(CAPACITY, by_request, twice_on_b)
+PLACED = st.lists(st.tuples(st.sampled_from(SOMEBODY), st.sampled_from([GPUS[:1], GPUS[1:], GPUS])))
 
-    def change(steps: list[object]) -> None:
-        for workload, gpus in (step for step in steps if isinstance(step, tuple)):
-            if workload.id in occupancy.places:
-                occupancy.take(workload)
-            else:
-                occupancy.put(workload, gpus)
 
-    change(before)
-    (left, _), places = occupancy.left, occupancy.places
+@given(PLACED, st.fixed_dictionaries(dict.fromkeys(GPUS, st.integers(-5, 20))), PLACED)
+def test_what_is_counted_for_a_while_leaves_no_trace_but_another_version(
+    before: list[tuple[Workload, tuple[GpuUuid, ...]]],
+    bytes_left: dict[GpuUuid, int],
+    counted: list[tuple[Workload, tuple[GpuUuid, ...]]],
+) -> None:
+    occupancy = Occupancy(CAPACITY, twice_on_b)
+    for workload, gpus in {workload.id: (workload, gpus) for workload, gpus in before}.values():
+        occupancy.put(workload, gpus)
+    (left,), places = occupancy.left, occupancy.places
     was, version, checkpoint = everything(occupancy), occupancy.version, occupancy.checkpoint()
-    with occupancy.trial():
-        change(tried)
+    with occupancy.having_left(bytes_left) as count:
+        meanwhile = occupancy.version
+        for workload, gpus in counted:
+            count(workload, gpus)
+        for uuid in GPUS:
+            expected = bytes_left[uuid] - sum(twice_on_b(w, uuid) for w, gpus in counted if uuid in gpus)
+            assert left[uuid] == expected
+            for workload in SOMEBODY:
+                assert occupancy.has_room(workload, uuid) is (expected >= twice_on_b(workload, uuid))
     assert everything(occupancy) == was
     assert occupancy.left[0] is left
     assert occupancy.places is places
-    assert occupancy.version > version
+    assert version < meanwhile < occupancy.version
     assert occupancy.checkpoint() == checkpoint
     occupancy.roll_back(0)
     assert not occupancy.places

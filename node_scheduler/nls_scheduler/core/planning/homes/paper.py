@@ -227,12 +227,14 @@ class Paper:
     ) -> tuple[GpuUuid, ...] | None:
         """Of several Gpus, first those that are closest together."""
         gpus, pinned = self.state.gpus, pinned_to(workload)
+        current, request_bytes = workload.current, workload.spec.request_bytes
         fitting = [
-            (room, uuid not in workload.current, self._present[uuid], gpus[uuid].index, uuid)
+            (room, uuid not in current, self._present[uuid], gpus[uuid].index, uuid)
             for uuid, room in self.free.items()
-            if uuid in among
+            if room >= request_bytes
+            and uuid in among
             and self.is_open(pool, uuid)
-            and self.has_home_room(workload, uuid)
+            and (uuid not in self.oversubscribed or self.has_home_room(workload, uuid))
             and (pinned is None or uuid in pinned)
         ]
         if len(fitting) < count:
@@ -319,10 +321,14 @@ class Paper:
 
     def has_room_in_fact(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `uuid` has room for all that `workload` brings, beside who stays there or can come nowhere else."""
+        return self.left_in_fact(uuid, workload) >= workload.return_bytes
+
+    def left_in_fact(self, uuid: GpuUuid, besides: Workload | None = None) -> int:
+        """What is left of `uuid` beside who stays there or can come nowhere else, but for one of them."""
         there = [w for w in self.state.on(uuid) if w.stays]
         there += [w for w in self.on_paper.members(uuid) if uuid not in w.current and not w.spec.movable]
-        held = sum(w.size_bytes for w in there if w.id != workload.id)
-        return self.state.gpus[uuid].capacity_bytes - held >= workload.return_bytes
+        held = sum([w.size_bytes for w in there if besides is None or w.id != besides.id])
+        return self.state.gpus[uuid].capacity_bytes - held
 
     def cost_bytes(self, workload: Workload, uuid: GpuUuid) -> int:
         """Who cannot take turns leaves that much less to promise: what remains of the Gpu is oversubscribed."""

@@ -20,7 +20,7 @@ from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET, Piece
 from nls_scheduler.core.planning.making_room.make_room import Demand, make_room, without
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.workload import Workload
@@ -86,6 +86,8 @@ def _settle_beside_all(paper: Paper, newcomer: Workload, there: _There, count: i
     for pool in paper.pools_for(newcomer, count):
         gpus = [uuid for uuid in paper.open_gpus(newcomer, pool) if uuid in in_fact]
         for beside in there.besides if len(gpus) >= count else ():
+            if beside.spare_bytes < request_bytes * count:
+                continue
             cleared = beside.cleared
             ranked = sorted((u for u in gpus if cleared[u] >= request_bytes), key=cleared.__getitem__)
             demand = Demand(request_bytes, _sets(paper, ranked, count), {})
@@ -135,19 +137,15 @@ def _way(paper: Paper, newcomer: Workload) -> tuple[_Change, _There | None] | No
     """A packing of all with `newcomer`, if one is found; with where all are in fact, if more than a simple one was."""
     if not _is_enough(paper, newcomer):
         return None
-    admitted = [w for w in paper.admitted() if w.given_home is None and not w.stands_at_home]
-    bursters = [w for w in admitted if w.spec.may_borrow]
-    movable = [w for w in admitted if w.spec.movable]
-    choices = [bursters] if len(movable) == len(bursters) else [bursters, movable]
-    tries = (_packed_again(paper, newcomer, candidates) for candidates in choices)
+    there = _in_fact(paper)
+    tries = (_packed_again(paper, newcomer, candidates) for candidates in there.choices)
     packed = next((found for found in tries if found is not None), None)
     if packed is not None:
         return packed, None
-    present = sum(workload.present for workload in movable)
+    present = sum(workload.present for workload in there.choices[-1].workloads)
     too_many = present > _LEAVE_LESS * _most_moved(paper, newcomer)
     if paper.oversubscribed or too_many or not _may_search(paper, newcomer):
         return None
-    there = _in_fact(paper)
     packed = _packed_anew(paper, newcomer, there)
     return None if packed is None else (packed, there)
 
@@ -204,31 +202,38 @@ def _change_homes(paper: Paper, newcomer: Workload, change: _Change) -> None:
     paper.result.moved_for.update(dict.fromkeys(change.moved, newcomer.id))
 
 
-def _packed_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> _Change | None:
+def _packed_again(paper: Paper, newcomer: Workload, candidates: _Candidates) -> _Change | None:
     """First the newcomer, then the candidates by decreasing size, each at its old home where that has room."""
-    paper.looked_at.places = True
-    with paper.on_paper.trial():
-        return _put_again(paper, newcomer, candidates)
+    if not paper.oversubscribed:  # what is left is all that counts
+        with paper.on_paper.having_left(candidates.cleared) as count:
+            return _put_again(paper, newcomer, candidates, count)
+    checkpoint = paper.on_paper.checkpoint()
+    try:
+        for workload in candidates.workloads:
+            paper.on_paper.take(workload)
+        return _put_again(paper, newcomer, candidates, paper.on_paper.put)
+    finally:
+        paper.on_paper.roll_back(checkpoint)
 
 
-def _put_again(paper: Paper, newcomer: Workload, candidates: list[Workload]) -> _Change | None:
-    """As `_packed_again`, on the paper itself."""
-    old = paper.on_paper.take_all(candidates)
-    new: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
+def _put_again(
+    paper: Paper, newcomer: Workload, candidates: _Candidates, put: Callable[[Workload, tuple[GpuUuid, ...]], None]
+) -> _Change | None:
+    """As `_packed_again`, once the candidates are nowhere."""
     home = paper.best_fit(newcomer)
     if home is None:
         return None
-    paper.on_paper.put(newcomer, home)
-    for workload in sorted(candidates, key=lambda w: -w.spec.request_bytes):  # of those alike, who came first
-        own = old[workload.id]
+    put(newcomer, home)
+    new: dict[WorkloadId, tuple[GpuUuid, ...]] = {}
+    for workload, own in zip(candidates.workloads, candidates.homes, strict=True):
         new_home = own
         if not paper.has_room_at(workload, own):
             elsewhere = paper.best_fit(workload, pools=paper.pools_for(workload, counts(workload)[-1], own))
             if elsewhere is None:
                 return None
             new_home = new[workload.id] = elsewhere
-        paper.on_paper.put(workload, new_home)
-    homes = {w.id: new[w.id] for w in candidates if w.id in new}
+        put(workload, new_home)
+    homes = {w.id: new[w.id] for w in candidates.in_order if w.id in new}
     return _Change(home, homes, homes.keys())
 
 
@@ -241,12 +246,32 @@ def _in_fact(paper: Paper) -> _There:
     return known
 
 
+class _Candidates(NamedTuple):
+    """Who may be given another home.
+
+    Attributes:
+        in_order: who came first is first.
+        workloads: the largest first, and of those alike who came first.
+        homes: where each of `workloads` is at home.
+        cleared: what is left on each Gpu on paper without them.
+    """
+
+    in_order: Sequence[Workload]
+    workloads: Sequence[Workload]
+    homes: Sequence[tuple[GpuUuid, ...]]
+    cleared: Mapping[GpuUuid, int]
+
+
 class _Beside(NamedTuple):
-    """Who may have a home elsewhere, and what is left on each Gpu with them and without them, by their requests."""
+    """Who may have a home elsewhere, and what is left on each Gpu with them and without them, by their requests.
+
+    `spare_bytes`: what is left on all together.
+    """
 
     left: Mapping[GpuUuid, int]
     cleared: Mapping[GpuUuid, int]
     pieces: Sequence[Piece]
+    spare_bytes: int
 
 
 class _There:
@@ -307,7 +332,34 @@ class _There:
 
     def beside_all(self, newcomer: Workload) -> frozenset[GpuUuid]:
         """The Gpus with room for all that `newcomer` brings beside those who are there and stay."""
-        return frozenset(uuid for uuid in self.free if self.paper.has_room_in_fact(newcomer, uuid))
+        if newcomer.present:
+            return frozenset(uuid for uuid in self.free if self.paper.has_room_in_fact(newcomer, uuid))
+        brings = newcomer.return_bytes
+        return frozenset([uuid for uuid, left in self._left_in_fact.items() if left >= brings])
+
+    @computed_once
+    def _left_in_fact(self) -> Mapping[GpuUuid, int]:
+        """What is left there beside those who stay, for who is not there and has no home."""
+        return {uuid: self.paper.left_in_fact(uuid) for uuid in self.free}
+
+    @computed_once
+    def _free(self) -> Sequence[Workload]:
+        """Whose homes are ours to change."""
+        return [w for w in self._admitted if w.given_home is None and not w.stands_at_home]
+
+    @computed_once
+    def choices(self) -> Sequence[_Candidates]:
+        """Of whom some are given another home: those who may burst; then everybody who can move."""
+        bursters, movable = [w for w in self._free if w.spec.may_borrow], [w for w in self._free if w.spec.movable]
+        return [self._candidates(of) for of in ([bursters] if len(movable) == len(bursters) else [bursters, movable])]
+
+    def _candidates(self, workloads: Sequence[Workload]) -> _Candidates:
+        homes, left = self.paper.result.homes, dict(self.paper.free)
+        for workload in workloads:
+            for uuid in homes[workload.id]:
+                left[uuid] += self.paper.cost_bytes(workload, uuid)
+        largest = sorted(workloads, key=lambda w: -w.spec.request_bytes)
+        return _Candidates(workloads, largest, [homes[w.id] for w in largest], left)
 
     def change(self, gpus: Sequence[GpuUuid], moves: Mapping[WorkloadId, GpuUuid]) -> _Change:
         """The newcomer on `gpus`, those of `moves` there, and everybody at home where they are taken to be."""
@@ -317,11 +369,14 @@ class _There:
         return _Change(tuple(sorted(gpus, key=lambda uuid: index[uuid].index)), new, moved.keys())
 
     @computed_once
+    def _movable(self) -> Sequence[Workload]:
+        """Who could be put elsewhere."""
+        return [w for w in self._free if w.spec.movable and self.place[w.id][0] in self.free]
+
+    @computed_once
     def pieces(self) -> Sequence[Piece]:
-        """Who could be put elsewhere; who is not there changes its home for nothing."""
-        free = (w for w in self._admitted if w.given_home is None and not w.stands_at_home)
-        movable = (w for w in free if w.spec.movable)
-        return [self._piece(w) for w in movable if self.place[w.id][0] in self.free]
+        """The same as pieces; who is not there changes its home for nothing."""
+        return [self._piece(w) for w in self._movable]
 
     @computed_once
     def besides(self) -> Sequence[_Beside]:
@@ -330,19 +385,19 @@ class _There:
         First where those who are off have room beside all that others hold; then beside what others are promised; then
         with another home for whoever borrows where it is.
         """
-        state = self.paper.state
-        off = [piece for piece in self.pieces if not state.workloads[piece.id].present]
-        away = [piece for piece in self.pieces if piece in off or self.is_away(state.workloads[piece.id])]
+        off = [w for w in self._movable if not w.present]
+        away = [w for w in self._movable if not w.present or self.is_away(w)]
         ways = (self._beside(self.free, off), self._beside(self.promised, off), self._beside(self.promised, away))
         return [beside for beside in ways if beside is not None]
 
-    def _beside(self, room: Mapping[GpuUuid, int], pieces: Sequence[Piece]) -> _Beside | None:
+    def _beside(self, room: Mapping[GpuUuid, int], workloads: Sequence[Workload]) -> _Beside | None:
         """Beside what `room` leaves; `None`: others are promised more there than there is."""
-        pieces = [piece._replace(size_bytes=piece.request_bytes) for piece in pieces]
+        pieces = [self._piece(w)._replace(size_bytes=w.spec.request_bytes) for w in workloads]
         if min(without(self.promised, pieces).values(), default=0) < 0:
             return None
         cleared = without(room, pieces)
-        return _Beside({uuid: bytes_ - min(0, cleared[uuid]) for uuid, bytes_ in room.items()}, cleared, pieces)
+        left = {uuid: bytes_ - min(0, cleared[uuid]) for uuid, bytes_ in room.items()}
+        return _Beside(left, cleared, pieces, sum(left.values()))
 
     @computed_once
     def cleared(self) -> Mapping[GpuUuid, int]:

@@ -111,7 +111,8 @@ class _Board:
         self._slots = {self._numbers[uuid]: left for uuid, left in slots.items() if uuid in free}
         self._sets = [frozenset(self._numbers[uuid] for uuid in gpus) for gpus in sets]
         self._gpu = [self._numbers[piece.gpu] for piece in pieces]
-        self._others = [tuple(sorted(self._numbers[u] for u in piece.others if u in free)) for piece in pieces]
+        others = {others: self._sorted_numbers(others) for others in {piece.others for piece in pieces}}
+        self._others = [others[piece.others] for piece in pieces]
         self._on: list[list[int]] = [[] for _ in self.uuids]
         for number, gpu in enumerate(self._gpu):
             self._on[gpu].append(number)
@@ -121,6 +122,9 @@ class _Board:
         ]
         self._sizes = [self._sorted_sizes(numbers) for numbers in self._on]
         self._least_bytes: dict[tuple[int, int], int] = {}
+
+    def _sorted_numbers(self, gpus: Collection[GpuUuid]) -> tuple[int, ...]:
+        return tuple(sorted([self._numbers[uuid] for uuid in gpus if uuid in self._numbers]))
 
     def _sorted_sizes(self, numbers: Sequence[int]) -> tuple[Sequence[int], Sequence[int]]:
         """Of those pieces the sizes, the smallest first, and what the first of them are together."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.workload import Workload
 
     Gpus = tuple[GpuUuid, ...]
-
-Key = TypeVar("Key")
-Value = TypeVar("Value")
 
 
 class Occupancy:
@@ -77,20 +74,6 @@ class Occupancy:
         self._done.append((workload, gpus, False))
         return gpus
 
-    def take_all(self, workloads: Collection[Workload]) -> dict[WorkloadId, Gpus]:
-        """As `take` for one after another, in half the time. Where each was."""
-        were = {workload.id: self.places.pop(workload.id) for workload in workloads}
-        for workload in workloads:
-            for uuid in were[workload.id]:
-                del self._members[uuid][workload.id]
-        for left, measure in self._accounts:
-            for workload in workloads:
-                for uuid in were[workload.id]:
-                    left[uuid] += measure(workload, uuid)
-        self.version += 1
-        self._done += [(workload, were[workload.id], False) for workload in workloads]
-        return were
-
     def members(self, uuid: GpuUuid) -> Collection[Workload]:
         """Who is on `uuid`."""
         return self._members[uuid].values()
@@ -103,18 +86,25 @@ class Occupancy:
         return True
 
     @contextmanager
-    def trial(self) -> Iterator[None]:
-        """Whatever changes inside is taken back at its end, at once: for what moves most of all who are anywhere."""
-        left, places = [dict(bytes_left) for bytes_left in self.left], dict(self.places)
-        members, done = {uuid: dict(there) for uuid, there in self._members.items()}, len(self._done)
+    def having_left(self, bytes_left: Mapping[GpuUuid, int]) -> Iterator[Callable[[Workload, Gpus], None]]:
+        """Meanwhile there is so much left, in the one measure; yields what counts somebody there for as long.
+
+        Nobody is anywhere else by that: it is for what would move most of all who are anywhere, only to be taken back.
+        """
+        ((left, measure),) = self._accounts
+        before = dict(left)
+        left.update(bytes_left)
+        self.version += 1
+
+        def count(workload: Workload, gpus: Gpus) -> None:
+            for uuid in gpus:
+                left[uuid] -= measure(workload, uuid)
+
         try:
-            yield
+            yield count
         finally:
-            for now, before in zip(self.left, left, strict=True):
-                _become(now, before)
-            _become(self.places, places)
-            _become(self._members, members)
-            del self._done[done:]
+            left.clear()
+            left.update(before)
             self.version += 1
 
     def checkpoint(self) -> int:
@@ -130,9 +120,3 @@ class Occupancy:
             else:
                 self.put(workload, gpus)
             self._done.pop()
-
-
-def _become(now: dict[Key, Value], before: dict[Key, Value]) -> None:
-    """The same object with the content of another, in its order."""
-    now.clear()
-    now.update(before)
