@@ -71,6 +71,6 @@ class GpuReclaimed(KeyboardInterrupt):
 
     def __str__(self) -> str:
         return (
-            f"the GPU was taken back: {self.reason}. The cell was interrupted, and its variables are saved as they are "
-            "now. Run the cell again: it waits for a GPU and finds them there."
+            f"the GPU was taken back: {self.reason}. The cell was interrupted, and its variables are being saved as "
+            "they are now. Run the cell again: it waits for a GPU, and says if any of them could not be saved."
         )

@@ -97,7 +97,7 @@ class GpuProcessKernel(IPythonKernel):
         self._told: list[str] = []
         self._pid = os.getpid()
         shell: Any = self.shell
-        shell.run_cell_async = self._reclaims.wrap(shell.run_cell_async)
+        self._reclaims.reach(shell)
         explain_failed_allocations(shell, self._follower)
         # ipykernel would end a moment after the cell, in the middle of the next one.
         shell.ask_exit = _refuse_to_exit
@@ -269,7 +269,7 @@ class GpuProcessKernel(IPythonKernel):
         mine = threading.current_thread() is threading.main_thread() and os.getpid() == self._pid
         if not mine or not self._reclaims.running:
             return False
-        if not self._reclaims.told and not self._state.budget.allows(monotonic_s()):
+        if self._reclaims.raised is None and not self._state.budget.allows(monotonic_s()):
             return False
         parent = self.get_parent("shell")  # type: ignore[no-untyped-call]
         number = self._save_points + 1

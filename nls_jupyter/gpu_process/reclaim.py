@@ -7,12 +7,13 @@ import contextlib
 import functools
 import inspect
 import signal
+import sys
 import threading
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between import held_signals
-from nls_jupyter.between.errors import GpuReclaimed
+from nls_jupyter.between.errors import GpuReclaimed, show_as_sentence
 from nls_jupyter.between.seams import CANCEL_ON_SIGINT
 
 if TYPE_CHECKING:
@@ -28,12 +29,12 @@ class Reclaims:
 
     Attributes:
         running: whether a cell runs in the main thread.
-        told: whether the running cell was interrupted so.
+        raised: what the running cell was interrupted with, the last of it.
     """
 
     def __init__(self) -> None:
         self.running = False
-        self.told = False
+        self.raised: GpuReclaimed | None = None
         self._asked: GpuReclaimed | None = None
         self._came = False
         self._main_thread = threading.get_ident()
@@ -42,7 +43,7 @@ class Reclaims:
     @contextlib.contextmanager
     def cell(self) -> Iterator[None]:
         """While a cell runs."""
-        self.told, self.running = False, True
+        self.raised, self.running = None, True
         try:
             yield
         finally:
@@ -75,7 +76,7 @@ class Reclaims:
         asked, self._asked = self._asked, None
         if asked is None or not self.running:
             return None
-        self.told = True
+        self.raised = asked
         return asked
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -90,16 +91,71 @@ class Reclaims:
         elif (asked := self.take()) is not None:
             raise asked
 
-    def wrap(self, run_cell_async: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
-        """IPython's `run_cell_async`, whose cells get `GpuReclaimed` where ipykernel would cancel their task."""
+    def reach(self, shell: Any) -> None:
+        """Have IPython's `shell` end each cell with `GpuReclaimed` that was interrupted so.
+
+        Also where ipykernel would cancel the cell's task, and where code of theirs takes the interrupt for a Ctrl-C:
+        `!command` is cut off then as if it were over, `%%bash` and `input()` end with another error.
+        """
+        run_cell_async, run_code, show = shell.run_cell_async, shell.run_code, shell.showtraceback
+
+        async def run_and_tell(*args: Any, **options: Any) -> Any:
+            result = await run_cell_async(*args, **options)
+            raised = self.raised
+            if raised is not None and result.error_in_exec is not raised and _caught_by(raised) != "__main__":
+                sys.stderr.write(f"{type(raised).__name__}: {raised}\n")
+            return result
 
         @functools.wraps(run_cell_async)
         def run(*args: Any, **options: Any) -> Coroutine[Any, Any, Any]:
-            return _Reclaimable(run_cell_async(*args, **options), self.take)
+            return _Reclaimable(run_and_tell(*args, **options), self.take)
+
+        @functools.wraps(run_code)
+        async def run_statement(code: Any, result: Any = None, **options: Any) -> bool:
+            failed: bool = await run_code(code, result, **options)
+            raised = self.raised
+            if result is None or raised is None or _caught_by(raised) not in _TAKE_IT_FOR_CTRL_C:
+                return failed
+            if not failed:
+                _show(shell, raised)
+            if not failed or _is_behind(raised, result.error_in_exec):
+                result.error_in_exec = raised
+            return True
+
+        @functools.wraps(show)
+        def show_what_is_behind(exc_tuple: Any = None, *args: Any, **options: Any) -> None:
+            if exc_tuple is None and self.raised is not None and _is_behind(self.raised, sys.exception()):
+                _show(shell, self.raised)
+            else:
+                show(exc_tuple, *args, **options)
 
         # ipykernel looks at it for each cell, and would have it made anew.
         run.__signature__ = inspect.signature(run_cell_async)  # type: ignore[attr-defined]
-        return run
+        shell.run_cell_async, shell.run_code, shell.showtraceback = run, run_statement, show_what_is_behind
+
+
+_TAKE_IT_FOR_CTRL_C: Final = ("IPython", "ipykernel")
+
+
+def _show(shell: Any, raised: GpuReclaimed) -> None:
+    show_as_sentence(raised)
+    shell.showtraceback((type(raised), raised, None))
+
+
+def _is_behind(raised: GpuReclaimed, error: BaseException | None) -> bool:
+    """Whether `error` is what IPython or ipykernel make of `raised`."""
+    if error is raised or _caught_by(raised) not in _TAKE_IT_FOR_CTRL_C:
+        return False
+    while error is not None and error is not raised:
+        error = error.__context__
+    return error is raised
+
+
+def _caught_by(raised: GpuReclaimed) -> str:
+    """Whose code caught it: the package's name, `__main__` for the cell's own."""
+    reached = raised.__traceback__
+    name = "__main__" if reached is None else reached.tb_frame.f_globals.get("__name__")
+    return str(name).partition(".")[0]
 
 
 class _Reclaimable(Coroutine[Any, Any, Any]):

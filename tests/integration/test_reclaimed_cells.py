@@ -179,6 +179,83 @@ def test_a_ctrl_c_afterwards_is_an_ordinary_one(directory: Path, wait: str, enam
     run(story())
 
 
+TAKES_ANY_INTERRUPT = [
+    "print('up', flush=True)\n!sleep 600\nprint('and goes on')",
+    "print('up', flush=True)\nx = !sleep 600",
+    "print('up', flush=True)\ninput()",
+    "print('up', flush=True)\nimport getpass; getpass.getpass()",
+    "print('up', flush=True)\ndef wait(seconds):\n    !sleep {seconds}\nwait(600)",
+    "%%bash\necho up\nsleep 600",
+    "%%script bash\necho up\nsleep 600",
+    "%%bash --no-raise-error\necho up\nsleep 600",
+]
+
+
+@pytest.mark.parametrize("code", TAKES_ANY_INTERRUPT)
+def test_what_takes_each_interrupt_for_a_ctrl_c_ends_the_cell_with_gpu_reclaimed_too(
+    directory: Path, code: str
+) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            cell = asyncio.create_task(nb.run(code, on_stdin=lambda _: None))
+            await nb.shows(lambda: "up" in nb.text())
+            assert await nb.process.reclaim("bob needs GPU 0", 20.0)
+            reply = await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S)
+            assert (reply["status"], reply["ename"]) == ("error", "GpuReclaimed")
+            assert reply["evalue"].startswith("the GPU was taken back: bob needs GPU 0.")
+            assert nb.last("error")["content"]["ename"] == "GpuReclaimed"
+            assert "and goes on" not in nb.text()
+            await nb.run("1 + 1")  # nothing of it comes to the next cell
+            assert text_of_result(nb) == "2"
+
+    run(story())
+
+
+SOMEBODY_ELSES = """
+import types
+library = types.ModuleType("library")
+exec('''
+import time
+def train():
+    try:
+        print("up", flush=True)
+        time.sleep(600)
+    except KeyboardInterrupt:
+        return "shut down in order"
+''', library.__dict__)
+library.train()
+"""
+
+
+def test_a_library_that_shuts_down_in_order_ends_the_cell_well_and_the_cell_says_why(directory: Path) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            cell = asyncio.create_task(nb.run(SOMEBODY_ELSES))
+            await nb.shows(lambda: "up" in nb.text())
+            assert await nb.process.reclaim("bob needs GPU 0", 20.0)
+            reply = await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S)
+            assert reply["status"] == "ok"
+            assert "GpuReclaimed: the GPU was taken back: bob needs GPU 0." in nb.text("stderr")
+
+    run(story())
+
+
+def test_who_catches_it_by_itself_is_told_no_more(directory: Path) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            code = (
+                "import nls_jupyter, time\ntry:\n    print('up', flush=True)\n    time.sleep(600)\n"
+                "except nls_jupyter.GpuReclaimed: print('in order')"
+            )
+            cell = asyncio.create_task(nb.run(code))
+            await nb.shows(lambda: "up" in nb.text())
+            assert await nb.process.reclaim("bob needs GPU 0", 20.0)
+            assert (await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S))["status"] == "ok"
+            assert nb.text() + nb.text("stderr") == "up\nin order\n"
+
+    run(story())
+
+
 def test_without_a_running_cell_nobody_is_interrupted(directory: Path) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:

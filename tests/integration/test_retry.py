@@ -114,8 +114,8 @@ def test_a_reclaimed_cell_says_why_and_its_variables_are_there(book: Book) -> No
     failed = book.fails("%%gpu\nimport time\nfor kept in range(10**6): time.sleep(0.005)")
     assert failed.ename == "GpuReclaimed"
     assert failed.evalue == (
-        "the GPU was taken back: bob needs GPU 0. The cell was interrupted, and its variables are saved as they are "
-        "now. Run the cell again: it waits for a GPU and finds them there."
+        "the GPU was taken back: bob needs GPU 0. The cell was interrupted, and its variables are being saved as they "
+        "are now. Run the cell again: it waits for a GPU, and says if any of them could not be saved."
     )
     assert book.gpu("0 <= kept < 10**6").result == "True"
 
