@@ -80,6 +80,7 @@ class Orders:
         self.departure = departure
         self.why_not_suspended: str | None = None
         self._exit_told: GpuProcess | None = None
+        self._saved_told: SavedState | None = None
         self._was_ready: GpuProcess | None = None
         self._stop_reason = ""
         self._stop_came = asyncio.Event()
@@ -124,7 +125,14 @@ class Orders:
 
     async def tell_saved(self, saved: SavedState) -> None:
         """The variables were saved after a cell."""
+        self._saved_told = saved
         await self._tell("state_saved", saved_bytes=saved.manifest.gpu_bytes)
+
+    async def _tell_what_is_saved(self) -> None:
+        """What a process that has ended comes back with: save points and what a stop has saved were not told yet."""
+        saved = self._keeper.saved
+        if saved is not None and saved is not self._saved_told:
+            await self.tell_saved(saved)
 
     async def tell_lost(self, reason: str, missing: Sequence[str], cells: Sequence[str]) -> None:
         """The kernel ends, and this ends with it; returns when that is on its way, if the daemon is there."""
@@ -136,6 +144,7 @@ class Orders:
         """Nothing of `process` is left. Told once: a second time it could be taken for the next process's end."""
         if self._exit_told is not process:
             self._exit_told = process
+            await self._tell_what_is_saved()
             await self._tell("process_exited", pid=process.pid, start_time=process.start_time, reason=reason)
 
     def hurry(self) -> None:
@@ -282,7 +291,7 @@ class Orders:
             await self._tell("suspend_failed", command_id=command.command_id, reason=why_not(error))
             self._log.add(f"The variables could not be saved, so this notebook keeps its GPU: {why_not(error)}")
             return
-        self._exit_told = process
+        self._exit_told, self._saved_told = process, saved
         await self._tell("process_suspended", command_id=command.command_id, saved_bytes=saved.manifest.gpu_bytes)
         self._log.add(f"Suspended: {command.reason}.")
 
@@ -302,6 +311,7 @@ class Orders:
         # After it was given up, the process that is there can be that of the notebook's next workload.
         process = None if self.over else await self._end(command.reason)
         if process is None:
+            await self._tell_what_is_saved()
             await self._tell("process_exited", reason=command.reason)
             return
         await self.tell_exit(process, command.reason)

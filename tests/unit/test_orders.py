@@ -41,10 +41,15 @@ class FakeKeeper:
     process: Any = None
     usable = False
     suspending = False
+    saved: Any = None
 
     def __init__(self, executing: bool) -> None:
         self.executing = executing
         self.reclaims: list[tuple[str, float]] = []
+        self.freezer = self
+
+    async def go_on(self, process: object) -> None:
+        """Nothing stands still here."""
 
     async def end(self, reason: str) -> Any:
         del reason
@@ -90,6 +95,49 @@ def test_a_start_that_fails_at_once_is_said_and_tried_again_after_a_while(monkey
     assert told == 0
     assert "The GPU process could not start: memory is short." in said
     assert client.link.sent == [("start_failed", {"command_id": 7, "reason": "memory is short."})]
+
+
+def saved_state(gpu_bytes: int) -> Any:
+    return SimpleNamespace(manifest=SimpleNamespace(gpu_bytes=gpu_bytes))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_daemon_knows_the_size_of_what_a_stop_has_saved_before_it_hears_of_the_end(there: bool) -> None:
+    """It would else bring it back where it has no room for it, and give it up after a few tries."""
+    client, keeper = FakeClient(), FakeKeeper(executing=False)
+    keeper.usable, keeper.process = True, SimpleNamespace(pid=1, start_time=2)
+    orders = Orders(cast("Any", client), {"id": "w", "gpus": []}, cast("Any", keeper), NoticeLog(), lambda: None)
+
+    async def suspend() -> Any:
+        keeper.saved = saved_state(686)
+        if not there:
+            keeper.usable, keeper.process = False, None
+        return keeper.saved
+
+    keeper.suspend = suspend  # type: ignore[attr-defined]
+    asyncio.run(orders._carry_out(CommandMessage("stop_process", 7, "bob needs GPU 0", grace_s=5.0)))
+    told, (end, _) = client.link.sent
+    assert told == ("state_saved", {"saved_bytes": 686})
+    assert end == "process_exited"
+
+
+def test_a_process_that_dies_comes_back_with_its_save_point_and_the_daemon_knows_how_large_that_is() -> None:
+    async def story() -> list[tuple[str, dict[str, Any]]]:
+        client, keeper = FakeClient(), FakeKeeper(executing=True)
+        orders = Orders(cast("Any", client), {"id": "w", "gpus": []}, cast("Any", keeper), NoticeLog(), lambda: None)
+        await orders.tell_saved(saved_state(100))
+        keeper.saved = saved_state(686)  # a save point of the cell that runs
+        await orders.tell_exit(cast("Any", SimpleNamespace(pid=1, start_time=2)), "died")
+        await orders.tell_exit(cast("Any", SimpleNamespace(pid=3, start_time=4)), "died again")
+        return client.link.sent
+
+    sent = asyncio.run(story())
+    assert [(event, fields.get("saved_bytes")) for event, fields in sent] == [
+        ("state_saved", 100),
+        ("state_saved", 686),
+        ("process_exited", None),
+        ("process_exited", None),
+    ]
 
 
 async def until_told(orders: Orders) -> str:
