@@ -360,6 +360,26 @@ def test_a_command_that_can_start_again_is_stopped_at_once_and_queues_again() ->
     assert stage.runs("batch")
 
 
+def test_who_is_stopped_as_its_suspend_took_too_long_reads_for_what_it_was_suspended() -> None:
+    """By then the plan says of it why it is to wait, or where it is to come back."""
+    stage = Stage(1, reclaim_deadline_s=30.0)
+    stage.notebook("alice", 0.25)
+    stage.holds("alice", 0.7)
+    stage.node.submit(name="training", request_bytes=8 * GIB, limit_bytes=8 * GIB, kind=Kind.COMMAND)
+    while not isinstance(stage.pending("alice"), SuspendProcess):
+        stage.node.fire_timer()
+    suspended_for = stage.workload("alice").last_reason
+    assert suspended_for.kind is Reason.NEEDED
+    stage.node.start_cell(stage.workload("alice").id)
+    stage.node.tell(ev.StateSaved(stage.node.now, stage.workload("alice").id, 11 * GIB))
+    while isinstance(stage.pending("alice"), SuspendProcess):
+        stage.node.fire_timer()
+    stop = stage.pending("alice")
+    assert isinstance(stop, StopProcess)
+    assert stage.plan("alice").reason != suspended_for
+    assert stop.reason == suspended_for
+
+
 def test_a_command_that_is_stopped_has_the_time_until_the_deadline_to_end() -> None:
     stage = Stage(1, reclaim_deadline_s=30.0, stop_grace_s=2.0)
     stage.command("batch", 0.25, 1.0, requeue=True)

@@ -140,8 +140,9 @@ def _left_to_freeze_s(state: NodeState, deadline_at: float | None) -> float:
 def _reason(workload: Workload, entry: PlanEntry, order: Order) -> Why:
     if workload.release_reason is None and order in (Order.TRIM, Order.STOP) and above_limit(workload):
         return Why(Reason.ABOVE_LIMIT, bytes=(workload.held_bytes, workload.spec.limit_bytes))
-    if order is Order.END and workload.pending is not None:
-        return workload.pending.reason
+    leaves_already = workload.phase is Phase.SUSPENDING and workload.release_reason is None
+    if workload.pending is not None and (leaves_already or order is Order.END):
+        return workload.pending.reason  # the plan says by now where it comes back, or why it waits
     if order is Order.TRIM:
         return Why(Reason.MEMORY_SHORT)
     starting = workload.pending if order is Order.STOP and workload.phase is Phase.STARTING else None
