@@ -47,7 +47,8 @@ class GpuStatus:
         """This notebook in one sentence."""
         message = self._status.get("message") or ""
         if not self._status["gpus"]:
-            return f"{message or 'This node has no GPU.'} {_WITHOUT_GPU}"
+            advice = "" if self._status["simulated"] else _WITHOUT_GPU
+            return f"{message or 'This node has no GPU.'} {advice}".rstrip()
         simulated = "Simulated GPUs." if self._status["simulated"] else ""
         return " ".join(part for part in (message, simulated, self._own(), self._saved) if part)
 

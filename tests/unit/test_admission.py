@@ -228,6 +228,9 @@ def test_without_a_gpu_the_refusal_says_why_and_names_the_simulation() -> None:
 
 def test_where_every_gpu_is_out_of_service_the_refusal_says_how_one_returns() -> None:
     gpus = [Gpu(GpuUuid(name), number, name, 1, healthy=False) for number, name in enumerate("ab")]
+    assert no_gpu("The ledgers are gone: start the daemon again.", simulated=True).detail == (
+        "The ledgers are gone: start the daemon again."
+    )
     problem = no_gpu(None, gpus)
     assert "out of service: 0, 1" in problem.detail
     assert problem.detail.endswith("nls gpu return 0")

@@ -11,6 +11,7 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.daemon.daemon import Daemon
 from nls_scheduler.daemon.journal import Journal
 from nls_scheduler.daemon.journal_slowness import TOLD_FOR_S, Slowness
+from nls_scheduler.daemon.peers import Peer
 from nls_scheduler.daemon.settings import DaemonSettings
 from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
 from nls_scheduler.units.clock import awake_s
@@ -88,3 +89,16 @@ def test_a_daemon_that_did_not_run_when_it_wanted_to_wake_is_told_so_once(
     assert [type(event) for event in heard] == [ev.DaemonStoodStill, ev.TimerFired, ev.TimerFired]
     assert isinstance(heard[0], ev.DaemonStoodStill)
     assert 40.0 <= heard[0].seconds < 50.0
+
+
+def test_one_trouble_hides_no_other_in_the_status(tmp_path: Path) -> None:
+    """Whoever reads of a full disk alone takes the configuration for the one that was written."""
+    messages: list[str] = []
+
+    def troubled(daemon: Daemon, journal: Journal) -> None:
+        journal.trouble = "The journal cannot be written."
+        daemon.refused_configuration = "The new configuration is refused and the old one stays: so."
+        messages.append(daemon.status(Peer(0, None, -1, administrator=True))["message"])
+
+    lived(tmp_path, troubled)
+    assert messages == ["The journal cannot be written. The new configuration is refused and the old one stays: so."]

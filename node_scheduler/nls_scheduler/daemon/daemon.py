@@ -40,7 +40,7 @@ from nls_scheduler.wire.errors import Problem, impossible, malformed, unknown_gp
 from nls_scheduler.wire.protocol import CLOSE_ENDED, Cause, encode_command, parse_event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from nls_scheduler.core.model.ids import GpuUuid, ProcessId
     from nls_scheduler.core.model.spec import WorkloadSpec
@@ -97,6 +97,19 @@ class Daemon(Loop):
             await self._cluster.close()
         await super().close()
 
+    def _troubles(self) -> Iterator[str | None]:
+        """What an administrator should know of, each a sentence or more."""
+        policy, gpus = self.state.policy, self.state.gpus.values()
+        yield self._poller.message
+        yield self._defect
+        yield self._journal.trouble
+        yield self._journal.slowness.told
+        yield self._journal.begun_anew
+        yield self.refused_configuration
+        yield None if self._cluster is None else self._cluster.trouble
+        yield pool_config.complaint(policy.pools, gpus)
+        yield queue_config.complaint(policy, gpus)
+
     # What the API asks -------------------------------------------------------------------------------------------
 
     @property
@@ -115,11 +128,7 @@ class Daemon(Loop):
 
     def status(self, peer: Peer) -> dict[str, Any]:
         """The node as `peer` sees it."""
-        message = self._poller.message or self._defect or self._journal.trouble or self._journal.slowness.told
-        message = message or self._journal.begun_anew
-        message = message or self.refused_configuration or (None if self._cluster is None else self._cluster.trouble)
-        message = message or pool_config.complaint(self.state.policy.pools, self.state.gpus.values())
-        message = message or queue_config.complaint(self.state.policy, self.state.gpus.values())
+        message = " ".join(trouble for trouble in self._troubles() if trouble is not None) or None
         now, viewer = awake_s(), self.viewer(peer)
         entries = self._entries.of(self.state, now, viewer)
         view = node_view(self.state, now, viewer, simulated=self._simulated, message=message, entries=entries)
@@ -142,7 +151,7 @@ class Daemon(Loop):
         """Take a new workload in; it is `peer`'s to look after. Raises Problem."""
         gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
         if not gpus:
-            raise submission.no_gpu(self._poller.message, self.state.gpus.values())
+            raise submission.no_gpu(self._poller.message, self.state.gpus.values(), simulated=self._simulated)
         names = {workload.spec.name for workload in self.state.workloads.values()}
         body, home = self._allotted(body, peer)
         spec = submission.submission(body, peer.uid, gpus, self._defaults, names, self.state.policy, peer.who)
@@ -246,7 +255,7 @@ class Daemon(Loop):
     def _respecify(self, workload: Workload, body: Mapping[str, Any], peer: Peer) -> None:
         gpus = [gpu for gpu in self.state.gpus.values() if gpu.healthy]
         if not gpus:
-            raise submission.no_gpu(self._poller.message, self.state.gpus.values())
+            raise submission.no_gpu(self._poller.message, self.state.gpus.values(), simulated=self._simulated)
         body, home = self._allotted(body, peer, workload.spec)
         spec = submission.respecification(body, workload.spec, gpus, self.state.policy, peer.who)
         submission.check_count(workload, spec)

@@ -153,7 +153,7 @@ def keep_s(body: Mapping[str, Any], spec: WorkloadSpec) -> float:
     return float(value)
 
 
-def no_gpu(why: str | None, known: Iterable[Gpu] = ()) -> Problem:
+def no_gpu(why: str | None, known: Iterable[Gpu] = (), *, simulated: bool = False) -> Problem:
     """The refusal on a node without any usable Gpu: `why` by the driver, `known` are those out of service."""
     indexes = sorted(gpu.index for gpu in known)
     if why is None and indexes:
@@ -162,8 +162,12 @@ def no_gpu(why: str | None, known: Iterable[Gpu] = ()) -> Problem:
         advice = f"An administrator puts one that is well again back: nls gpu return {indexes[0]}"
     else:
         because = why or "No Gpu of this node can be used at the moment."
-        advice = "To try it out without one, start a daemon with simulated GPUs: nls up --simulate 2x16GiB"
-    return Problem(503, "No GPU on this node", f"{because} {advice}", "node")
+        advice = (
+            ""
+            if simulated
+            else "To try it out without one, start a daemon with simulated GPUs: nls up --simulate 2x16GiB"
+        )
+    return Problem(503, "No GPU on this node", f"{because} {advice}".rstrip(), "node")
 
 
 def _refuse_unknown(body: Mapping[str, Any], known: tuple[str, ...]) -> None:
