@@ -17,9 +17,12 @@ if TYPE_CHECKING:
 
     from nls_scheduler.kubernetes_driver.reflector import Api
 
+    Said = dict[str, Any] | ApiError | asyncio.Event | Callable[[], None] | None
+
 PATH = "/api/v1/things"
 PACE = Pace(spread_s=0.0, least_s=0.001, most_s=0.01)
 ACCEPTED = {"type": "CONNECTED", "object": {}}
+ENDS = None
 
 
 def thing(name: str, size: str = "1") -> dict[str, Any]:
@@ -40,12 +43,12 @@ class Scripted:
 
     Attributes:
         lists: objects and version, or what is raised.
-        watches: events, what is waited for, and at the end perhaps what is raised.
+        watches: events, what is waited for or called, and at the end perhaps what is raised, or that it `ENDS`.
         asked: the `resourceVersion` of each list and watch.
     """
 
     lists: list[tuple[list[dict[str, Any]], str] | ApiError]
-    watches: list[list[dict[str, Any] | ApiError | asyncio.Event]] = field(default_factory=lambda: [[ACCEPTED]])
+    watches: list[list[Said]] = field(default_factory=lambda: [[ACCEPTED]])
     asked: list[tuple[str, str | None]] = field(default_factory=list)
 
     async def list(self, _path: str, params: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
@@ -62,6 +65,10 @@ class Scripted:
                 raise said
             if isinstance(said, asyncio.Event):
                 await said.wait()
+            elif callable(said):
+                said()
+            elif said is ENDS:
+                return
             else:
                 yield said
         await asyncio.Event().wait()
@@ -76,10 +83,11 @@ def follow(
     story: Callable[[Reflector[str]], Awaitable[None]],
     convert: Callable[[Mapping[str, Any]], str | None] = name_of,
     changed: Callable[[], None] = lambda: None,
+    pace: Pace = PACE,
     **options: Any,
 ) -> None:
     async def main() -> None:
-        reflector = Reflector(cast("Api", api), PATH, {}, convert, changed, pace=PACE, **options)
+        reflector = Reflector(cast("Api", api), PATH, {}, convert, changed, pace=pace, **options)
         task = asyncio.create_task(reflector.run())
         try:
             await story(reflector)
@@ -183,6 +191,40 @@ def test_a_kind_that_stays_away_is_no_fault_after_a_while(monkeypatch: pytest.Mo
         await until(lambda: reflector.trouble is None)
 
     follow(Scripted([([thing("train")], "100"), NOT_FOUND], [[NOT_FOUND]]), story, optional=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted(Pace):
+    """Waits for nothing, and keeps after how many failures it was asked to."""
+
+    failures: list[int] = field(default_factory=list)
+
+    def back_off_s(self, failures: int) -> float:
+        self.failures.append(failures)
+        return 0.0
+
+
+@pytest.mark.parametrize("more", [[], [event("MODIFIED", "train", "2")]], ids=["it says nothing", "it says something"])
+@pytest.mark.parametrize("end", [ENDS, ApiError(0, "broken off")], ids=["ended", "broken off"])
+def test_watches_that_end_soon_come_ever_more_seldom_until_one_stands(
+    monkeypatch: pytest.MonkeyPatch, more: list[Any], end: ApiError | None
+) -> None:
+    now_s = 1000.0
+    monkeypatch.setattr("nls_scheduler.kubernetes_driver.reflector.boottime_s", lambda: now_s)
+
+    def stands() -> None:
+        nonlocal now_s
+        now_s += pace.stands_s
+
+    async def story(_: Reflector[str]) -> None:
+        await until(lambda: len(api.asked) == 8)
+        assert pace.failures == [1, 2, 3, *([] if end is ENDS else [1]), *([1, 2] if end is ENDS else [2, 3])]
+
+    pace = Counted(spread_s=0.0)
+    short: list[Any] = [ACCEPTED, *more, end]
+    watches = [short, short, short, [ACCEPTED, *more, stands, end], short, short, [ACCEPTED]]
+    api = Scripted([([], "100")], watches)
+    follow(api, story, pace=pace)
 
 
 def test_one_object_that_cannot_be_read_costs_no_other_and_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,7 @@ class Pace:
         spread_s: before the first list up to this long, so that not all nodes come at once for what all ask for.
         watch_s: a watch is asked to end after about this long.
         slack_s: and given up this much later.
+        stands_s: one that ended sooner failed, whatever it said: what is between may end each at once.
         least_s: the first back-off.
         most_s: the longest.
         absent_s: between two looks for a kind of object that this cluster does not have.
@@ -32,6 +33,7 @@ class Pace:
     spread_s: float = 30.0
     watch_s: float = 300.0
     slack_s: float = 15.0
+    stands_s: float = 10.0
     least_s: float = 0.2
     most_s: float = 30.0
     absent_s: float = 300.0

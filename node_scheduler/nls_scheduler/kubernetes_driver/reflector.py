@@ -149,10 +149,8 @@ class Reflector(Generic[Record]):
             try:
                 if self._version is None:
                     await self._list()
-                heard = await self._watch()
-                self._failures = 0
                 # A server that ends each watch at once must not be asked without end.
-                pause_s = 0.0 if heard else self._pace.least_s
+                pause_s = 0.0 if await self._watch() else self._back_off()
             except ApiError as error:
                 pause_s = self._after(error)
             except Exception as error:
@@ -182,7 +180,7 @@ class Reflector(Generic[Record]):
             self._changed()
 
     async def _watch(self) -> bool:
-        """One watch; whether it said anything."""
+        """One watch; whether it has stood for long enough not to count as one that failed."""
         seconds = self._pace.watch_s * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load, keeps no secret
         params = {
             **self._params,
@@ -191,16 +189,19 @@ class Reflector(Generic[Record]):
             "resourceVersion": self._version or "0",
             "timeoutSeconds": str(max(1, round(seconds))),
         }
-        heard = False
-        async for event in self._api.watch(self._path, params, seconds + self._pace.slack_s):
-            self._established()
-            if event.get("type") == "CONNECTED":
-                continue
-            heard = True
-            self._apply(event)
+        stands_at = boottime_s() + min(self._pace.stands_s, seconds)
+        try:
+            async for event in self._api.watch(self._path, params, seconds + self._pace.slack_s):
+                self._established()
+                if event.get("type") != "CONNECTED":
+                    self._apply(event)
+        finally:
+            stood = self._connected and boottime_s() >= stands_at
+            if stood:
+                self._failures = 0
         if not self._silent:
             self._heard_at = boottime_s()
-        return heard
+        return stood
 
     def _apply(self, event: Mapping[str, Any]) -> None:
         kind, written = event.get("type"), event.get("object")
@@ -211,7 +212,7 @@ class Reflector(Generic[Record]):
             raise ApiError(
                 code if isinstance(code, int) else _DEFECT, shortened(str(written.get("message", "an error event")))
             )
-        self._failures, self._heard_at = 0, boottime_s()
+        self._heard_at = boottime_s()
         version = _version(written)
         if version is not None:
             self._version = version
