@@ -27,11 +27,12 @@ HISTORY_KEPT = 10_000
 
 @dataclass
 class Faults:
-    """What goes wrong at the moment. Each entry of `answers` is used up by one request."""
+    """What goes wrong at the moment. Each entry of `answers` is used up by one request; `deaf`: watches are silent."""
 
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
     frozen: bool = False
+    deaf: bool = False
     no_watch_after_accept: bool = False
 
 
@@ -291,6 +292,8 @@ class FakeApiServer:
         try:
             async with asyncio.timeout(float(request.query.get("timeoutSeconds") or 300)):
                 while (said := await watcher.queue.get()) is not None:
+                    if self.faults.deaf:
+                        continue
                     await response.write(said if isinstance(said, bytes) else json.dumps(said).encode() + b"\n")
         except (TimeoutError, ConnectionResetError):
             pass

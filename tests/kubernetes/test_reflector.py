@@ -11,6 +11,7 @@ import pytest
 
 from api_servers import SERVERS
 from fake_api_server import FakeApiServer
+from nls_scheduler.kubernetes_driver import api as client
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
 from nls_scheduler.kubernetes_driver.pace import Pace
 from nls_scheduler.kubernetes_driver.reflector import ApiError, Reflector
@@ -301,6 +302,27 @@ def test_a_frozen_server_is_given_up_and_followed_again(tmp_path: Path) -> None:
         await followed.sees("first", "second")
 
     run(tmp_path, story, pace=SHORT)
+
+
+@pytest.mark.faults
+def test_a_watch_on_which_nothing_arrives_for_long_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "_QUIET_S", 0.2)
+
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        server.faults.deaf = True
+        await put(server, pod("second"))
+        before = server.requests["WATCH", PODS]
+
+        async def anew() -> bool:
+            return server.requests["WATCH", PODS] > before
+
+        await eventually(anew)
+        server.faults.deaf = False
+        await followed.sees("first", "second")
+        assert followed.reflector.lists == 1
+
+    run(tmp_path, story)
 
 
 @pytest.mark.faults

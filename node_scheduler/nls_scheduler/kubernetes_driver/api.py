@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _CALL_TIMEOUT_S: Final = 30.0
 _CONNECT_TIMEOUT_S: Final = 10.0
+_QUIET_S: Final = 90.0
+"""Bookmarks come about each minute: a watch on which not a byte has come for so long has lost its connection."""
 _LINE_LIMIT_BYTES: Final = 16 * 2**20
 _MESSAGE_LIMIT: Final = 1000
 _STRICT: Final = ("does not include key usage", "Missing Authority Key Identifier", "Basic Constraints of CA cert")
@@ -64,7 +66,7 @@ class KubernetesApi:
 
     async def watch(self, path: str, params: Mapping[str, str], timeout_s: float) -> AsyncIterator[dict[str, Any]]:
         """See `reflector.Api`; begins with `{"type": "CONNECTED"}` once the server has accepted."""
-        timeout = aiohttp.ClientTimeout(total=timeout_s, connect=_CONNECT_TIMEOUT_S)
+        timeout = aiohttp.ClientTimeout(total=timeout_s, connect=_CONNECT_TIMEOUT_S, sock_read=_QUIET_S)
         try:
             response = await self._request("GET", path, params, None, timeout)
             try:
