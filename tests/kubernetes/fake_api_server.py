@@ -27,12 +27,16 @@ HISTORY_KEPT = 10_000
 
 @dataclass
 class Faults:
-    """What goes wrong at the moment. Each entry of `answers` is used up by one request; `deaf`: watches are silent."""
+    """What goes wrong at the moment. Each entry of `answers` is used up by one request.
+
+    `deaf`: watches are silent. `gateway`: what stands before the server has none, and says so with this status.
+    """
 
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     refused: dict[str, int] = field(default_factory=dict)
     frozen: bool = False
     deaf: bool = False
+    gateway: int | None = None
     no_watch_after_accept: bool = False
 
 
@@ -254,6 +258,8 @@ class FakeApiServer:
         self.authorizations.add(request.headers.get("Authorization"))
         if self.faults.frozen:
             await asyncio.sleep(3600)
+        if self.faults.gateway is not None:
+            return web.Response(status=self.faults.gateway, text="<html>Bad Gateway</html>", content_type="text/html")
         if self.faults.answers:
             status, headers = self.faults.answers.pop(0)
             return _status(status, "a fault on demand", headers)

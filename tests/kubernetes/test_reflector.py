@@ -243,6 +243,27 @@ def test_retry_after_is_obeyed(tmp_path: Path) -> None:
         asyncio.run(main())
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_what_a_load_balancer_says_of_itself_is_no_answer(tmp_path: Path, status: int) -> None:
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        server.faults.gateway = status
+        await do(server.end_watches)
+
+        async def told() -> bool:
+            return "no answer" in (followed.reflector.trouble or "")
+
+        await eventually(told)
+        assert f"HTTP {status}" in str(followed.reflector.trouble)
+        server.faults.gateway = None
+        await put(server, pod("second"))
+        await followed.sees("first", "second")
+        assert followed.reflector.lists == 1, "it has said nothing of what was asked"
+
+    run(tmp_path, story)
+
+
 def test_refused_by_rbac_is_said_and_mended_by_a_role(tmp_path: Path) -> None:
     async def story(server: ApiServer, followed: Following) -> None:
         await followed.stands()

@@ -29,6 +29,7 @@ _OLD_CA: Final = (
 _UNREADABLE: Final = 500
 """The status of an event that nobody can get over: the next watch from there would have it again."""
 _OK: Final = range(200, 300)
+_OF_GATEWAYS: Final = (502, 503, 504)
 _BROKEN: Final = (aiohttp.ClientError, OSError, ValueError)
 """What aiohttp raises; ValueError for what it cannot send or read."""
 _TURNS_TO_CLOSE: Final = 5
@@ -135,7 +136,7 @@ class KubernetesApi:
             text = (await response.read()).decode("utf-8", "replace")
         finally:
             response.close()
-        raise ApiError(response.status, f"HTTP {response.status}: {_message(text)}", _retry_after_s(response))
+        raise _error(response, text)
 
 
 def _parsed(text: bytes, status: int = 0) -> dict[str, Any]:
@@ -147,6 +148,22 @@ def _parsed(text: bytes, status: int = 0) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ApiError(status, "what came is no object")
     return value
+
+
+def _error(response: aiohttp.ClientResponse, text: str) -> ApiError:
+    """What is no success. A load balancer that reaches no API server answers itself, and never with a Status."""
+    if response.status in _OF_GATEWAYS and not _is_status(text):
+        why = f"no answer of the API server: what stands before it says HTTP {response.status}"
+        return ApiError(0, why, _retry_after_s(response))
+    return ApiError(response.status, f"HTTP {response.status}: {_message(text)}", _retry_after_s(response))
+
+
+def _is_status(text: str) -> bool:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and value.get("kind") == "Status"
 
 
 def _message(text: str) -> str:

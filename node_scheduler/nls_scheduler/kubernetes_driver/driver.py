@@ -107,7 +107,7 @@ class KubernetesCluster:
         # It is on this node and answers at once: an owner is known before the API server has said a word.
         self._api, _ = api, _ = await asyncio.gather(self._connect(), self._kubelet.begin())
         self._opened.push_async_callback(api.close)
-        self._events = EventWriter(api, self._settings.node)
+        self._events = EventWriter(api, self._settings.node, self._settings.pace)
         self._overfull = OverfullHomes(self._events)
         self._policy = PolicyInUse(self._settings.config_map, host.use)
         self._elsewhere = ByName(api, _PODS, self._pod, self._changed)

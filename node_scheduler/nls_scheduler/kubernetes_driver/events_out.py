@@ -7,8 +7,10 @@ import logging
 import secrets
 from collections import OrderedDict
 from datetime import UTC, datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_scheduler.kubernetes_driver.pace import Pace
 from nls_scheduler.kubernetes_driver.reflector import Api, ApiError, shortened
 
 if TYPE_CHECKING:
@@ -33,15 +35,17 @@ _TOLD: Final = 1024
 _MESSAGE_LIMIT: Final = 1000
 """The API server refuses more than 1,024 characters."""
 _PAUSE_S: Final = 0.1
+_CONFLICT: Final = 409
 log = logging.getLogger(__name__)
 
 
 class EventWriter:
     """Writes Events one after another. What does not fit in the queue, or is refused, is counted in `lost`."""
 
-    def __init__(self, api: Api, node: str) -> None:
+    def __init__(self, api: Api, node: str, pace: Pace | None = None) -> None:
         self._api = api
         self._node = node
+        self._pace = pace or Pace()
         self._queue: asyncio.Queue[tuple[PodRecord, str, str, str]] = asyncio.Queue(_WAITING)
         self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._complained = False
@@ -80,19 +84,28 @@ class EventWriter:
         """Write until cancelled."""
         while True:
             pod, reason, message, kind = await self._queue.get()
+            await self._write(f"/api/v1/namespaces/{pod.namespace}/events", self._body(pod, reason, message, kind))
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _write(self, path: str, body: Mapping[str, Any]) -> None:
+        """One Event, again and again while there is no answer."""
+        for failures in count(1):
             try:
-                await self._api.create(
-                    f"/api/v1/namespaces/{pod.namespace}/events", self._body(pod, reason, message, kind)
-                )
-                self.written += 1
-                self._complained = False
+                await self._api.create(path, body)
+                break
             except Exception as error:
-                self.lost += 1
+                if failures > 1 and isinstance(error, ApiError) and error.status == _CONFLICT:
+                    break  # one of those without an answer had arrived
                 if not self._complained:
                     unforeseen = None if isinstance(error, ApiError) else error
                     log.warning("Kubernetes Events cannot be written: %s", error, exc_info=unforeseen)
                 self._complained = True
-            await asyncio.sleep(_PAUSE_S)
+                if not isinstance(error, ApiError) or not error.retriable:
+                    self.lost += 1
+                    return
+                await asyncio.sleep(max(self._pace.back_off_s(failures), error.retry_after_s or 0.0))
+        self.written += 1
+        self._complained = False
 
     def _body(self, pod: PodRecord, reason: str, message: str, kind: str) -> dict[str, Any]:
         now = datetime.now(tz=UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

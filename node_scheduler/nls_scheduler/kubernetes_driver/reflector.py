@@ -25,7 +25,6 @@ _NOT_FOUND: Final = 404
 _DEFECT: Final = 500
 REFUSED: Final = (401, 403)
 _AWAY: Final = (0, 429, 502, 503)
-"""Says nothing of what was asked: it is asked for the same once more."""
 log = logging.getLogger(__name__)
 
 
@@ -41,6 +40,11 @@ class ApiError(Exception):
         super().__init__(message)
         self.status = status
         self.retry_after_s = retry_after_s
+
+    @property
+    def retriable(self) -> bool:
+        """Whether it says nothing of what was asked: the same is to be asked once more."""
+        return self.status in _AWAY
 
 
 class Api(Protocol):
@@ -248,7 +252,7 @@ class Reflector(Generic[Record]):
 
     def _after(self, error: ApiError) -> float:
         """What is to be done about `error`, and how long to wait before."""
-        if error.status not in _AWAY:
+        if not error.retriable:
             # It may be our version that the server does not accept, and then never will: a list mends that.
             self._version = None
         if error.status == GONE:
