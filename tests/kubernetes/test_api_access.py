@@ -50,6 +50,30 @@ def test_a_pod_needs_no_kubeconfig_and_follows_its_token(tmp_path: Path, monkeyp
         assert server.authorizations == {"Bearer secret", "Bearer renewed"}
 
 
+def test_a_token_that_is_refused_is_read_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        api = KubernetesApi(await access.find(None, tmp_path))
+        try:
+            server.faults.answers = [(401, {})]
+            (tmp_path / "token").write_text("renewed")
+            await api.create("/api/v1/namespaces/default/events", {"kind": "Event"})
+            assert server.authorizations == {"Bearer secret", "Bearer renewed"}
+            asked = server.requests.total()
+            server.faults.answers = [(401, {})]
+            with pytest.raises(ApiError) as raised:
+                await api.list(PODS, {})
+            assert (raised.value.status, raised.value.retriable) == (401, True)
+            assert server.requests.total() == asked + 1, "the same token again is of no use"
+        finally:
+            await api.close()
+
+    with FakeApiServer() as server:
+        for name, value in server.service_account(tmp_path).items():
+            monkeypatch.setenv(name, value)
+        asyncio.run(story())
+        assert len(server.created) == 1
+
+
 def test_a_pod_follows_its_cluster_to_another_certificate_authority(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

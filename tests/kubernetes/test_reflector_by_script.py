@@ -128,13 +128,26 @@ def test_a_version_that_the_server_does_not_accept_is_given_up_for_the_most_rece
     follow(api, story)
 
 
-@pytest.mark.parametrize("status", [0, 429, 502, 503])
+@pytest.mark.parametrize("status", [0, 401, 429, 502, 503])
 def test_a_server_that_is_away_is_asked_for_the_same_version_again(status: int) -> None:
     async def story(reflector: Reflector[str]) -> None:
         await until(lambda: reflector.age_s == 0.0)
         assert api.asked == [("list", "0"), ("watch", "100"), ("watch", "100")]
 
     api = Scripted([([], "100")], [[ApiError(status, "away")], [ACCEPTED]])
+    follow(api, story)
+
+
+def test_whom_the_server_does_not_know_at_the_moment_it_has_refused_nothing() -> None:
+    async def story(reflector: Reflector[str]) -> None:
+        await until(lambda: reflector.trouble is not None)
+        assert "does not accept this daemon's credentials (HTTP 401)" in str(reflector.trouble)
+        assert "grant" not in str(reflector.trouble)
+        assert not reflector.settled
+        api.lists.append(([thing("new")], "100"))
+        await until(lambda: set(reflector.records.values()) == {"new"})
+
+    api = Scripted([ApiError(401, "HTTP 401: Unauthorized"), ApiError(401, "HTTP 401: Unauthorized")])
     follow(api, story)
 
 

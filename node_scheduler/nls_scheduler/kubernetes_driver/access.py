@@ -39,12 +39,14 @@ class Access:
         context: for TLS.
         authorization: the header of that name, as it is at the moment; `None`: there is none.
         more: what else the HTTP client is told with each request.
+        refused: told that the server does not accept that header: the next one is made anew where that can be.
     """
 
     url: str
     context: ssl.SSLContext
     authorization: Callable[[], Awaitable[str | None]]
     more: Mapping[str, Any]
+    refused: Callable[[], None] = lambda: None
 
 
 async def find(kubeconfig: str | None, account: Path | None = None) -> Access:
@@ -76,7 +78,7 @@ def of_service_account(folder: Path) -> Access | None:
         authorities.look()
         return await token.header()
 
-    return Access(f"https://{named}:{port}", authorities.context, authorization, {})
+    return Access(f"https://{named}:{port}", authorities.context, authorization, {}, token.read)
 
 
 class _Authorities:
@@ -105,14 +107,14 @@ class _Token:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.text = ""
-        self._read()
+        self.read()
 
     async def header(self) -> str:
         if boottime_s() - self._read_at > _READ_AGAIN_S:
-            self._read()
+            self.read()
         return f"Bearer {self.text}"
 
-    def _read(self) -> None:
+    def read(self) -> None:
         """What cannot be read, or cannot be sent in a header, leaves the token that is known."""
         self._read_at = boottime_s()
         try:

@@ -10,7 +10,7 @@ import aiohttp
 
 from nls_scheduler.kubernetes_driver import access
 from nls_scheduler.kubernetes_driver.access import OLD_CA_VARIABLE, Access
-from nls_scheduler.kubernetes_driver.reflector import ApiError, shortened
+from nls_scheduler.kubernetes_driver.reflector import UNAUTHORIZED, ApiError, shortened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -121,15 +121,21 @@ class KubernetesApi:
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own
     ) -> aiohttp.ClientResponse:
         """The answer with its head read and its body not; raises ApiError for a refusal."""
-        try:
-            header = await self._way.authorization()
-        except Exception as error:
-            # A kubeconfig's may be any program's.
-            raise ApiError(0, f"there are no credentials: {_sentence(error)}") from error
-        headers = {"Accept": "application/json", **({"Authorization": header} if header else {})}
-        response = await self._session.request(
-            method, self._way.url + path, params=params, json=body, headers=headers, timeout=timeout, **self._way.more
-        )
+
+        async def send(header: str | None) -> aiohttp.ClientResponse:
+            headers = {"Accept": "application/json", **({"Authorization": header} if header else {})}
+            return await self._session.request(
+                method, url, params=params, json=body, headers=headers, timeout=timeout, **self._way.more
+            )
+
+        url, header = self._way.url + path, await self._authorization()
+        response = await send(header)
+        if response.status == UNAUTHORIZED:
+            await response.read()
+            self._way.refused()
+            another = await self._authorization()
+            if another != header:
+                response = await send(another)
         if response.status in _OK:
             return response
         try:
@@ -137,6 +143,13 @@ class KubernetesApi:
         finally:
             response.close()
         raise _error(response, text)
+
+    async def _authorization(self) -> str | None:
+        try:
+            return await self._way.authorization()
+        except Exception as error:
+            # A kubeconfig's may be any program's.
+            raise ApiError(0, f"there are no credentials: {_sentence(error)}") from error
 
 
 def _parsed(text: bytes, status: int = 0) -> dict[str, Any]:

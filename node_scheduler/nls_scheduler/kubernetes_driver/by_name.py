@@ -97,7 +97,7 @@ class ByName(Generic[Record]):
             record = next((each for written in found if (each := self._convert(written)) is not None), None)
         except (ApiError, TimeoutError) as error:
             log.info("%s %s cannot be read: %s", self._plural, key, error)
-            if isinstance(error, ApiError) and error.status in REFUSED:
+            if isinstance(error, ApiError) and error.status == REFUSED:
                 trouble = f"{path}: the API server refuses it (HTTP {error.status}): grant list in the daemon's role"
         except Exception as error:
             log.exception("DEFECT: %s %s cannot be read", self._plural, key)

@@ -23,8 +23,10 @@ Record = TypeVar("Record")
 GONE: Final = 410
 _NOT_FOUND: Final = 404
 _DEFECT: Final = 500
-REFUSED: Final = (401, 403)
-_AWAY: Final = (0, 429, 502, 503)
+UNAUTHORIZED: Final = 401
+REFUSED: Final = 403
+_AWAY: Final = (0, UNAUTHORIZED, 429, 502, 503)
+"""A token may be between two: its bearer has been refused nothing."""
 log = logging.getLogger(__name__)
 
 
@@ -262,10 +264,12 @@ class Reflector(Generic[Record]):
         if error.status == _NOT_FOUND and self._optional:
             return self._absent()
         why = str(error)
-        if error.status in REFUSED:
+        if error.status == UNAUTHORIZED:
+            why = f"the API server does not accept this daemon's credentials (HTTP {error.status})"
+        if error.status == REFUSED:
             why = f"the API server refuses it (HTTP {error.status}): grant list and watch in the daemon's role"
         self._tell(why)
-        if error.status in REFUSED and not (self.synced or self.refused):
+        if error.status == REFUSED and not (self.synced or self.refused):
             self.refused = True
             self._changed()
         return max(self._back_off(), min(error.retry_after_s or 0.0, 10 * self._pace.most_s))
