@@ -30,6 +30,7 @@ class Faults:
     """What goes wrong at the moment. Each entry of `answers` is used up by one request.
 
     `deaf`: watches are silent. `gateway`: what stands before the server has none, and says so with this status.
+    `page`: so many objects at most are in an answer. `null_items`: an empty list is written as Go writes one.
     """
 
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
@@ -37,6 +38,8 @@ class Faults:
     frozen: bool = False
     deaf: bool = False
     gateway: int | None = None
+    page: int | None = None
+    null_items: bool = False
     no_watch_after_accept: bool = False
 
 
@@ -278,8 +281,15 @@ class FakeApiServer:
 
     def _list(self, request: web.Request, collection: str, namespace: str | None) -> web.Response:
         items = [o for (c, _, _), o in self._objects.items() if c == collection and _selected(request, namespace, o)]
-        body = {"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": str(self._version)}, "items": items}
-        return web.json_response(body)
+        at, _, version = request.query.get("continue", f"0/{self._version}").partition("/")
+        if int(version) < self._oldest:
+            return _status(410, "The provided continue parameter is too old", {})
+        first, page = int(at), int(request.query.get("limit") or self.faults.page or len(items))
+        metadata = {"resourceVersion": version}
+        if first + page < len(items):
+            metadata["continue"] = f"{first + page}/{version}"
+        shown = items[first : first + page] or (None if self.faults.null_items else [])
+        return web.json_response({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": shown})
 
     async def _watch(self, request: web.Request, collection: str, namespace: str | None) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})

@@ -214,6 +214,58 @@ def test_a_list_of_objects_of_200_kb_comes_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
+def test_a_list_of_several_pages_is_read_to_its_end(tmp_path: Path) -> None:
+    async def story(server: FakeApiServer, _: Following) -> None:
+        for number in range(4):
+            await put(server, pod(f"more-{number}"))
+        server.faults.page = 2
+        async with following(server, tmp_path) as another:
+            await another.sees("first", *(f"more-{number}" for number in range(4)))
+            assert another.reflector.lists == 1
+        api = await KubernetesApi.connect(str(server.kubeconfig(tmp_path)))
+        try:
+            listed, _ = await api.list(PODS, {**MINE, "limit": "1"})
+            assert len(listed) == 1, "who wants no more gets no more"
+        finally:
+            await api.close()
+
+    run(tmp_path, story)
+
+
+@pytest.mark.faults
+def test_pages_that_the_server_no_longer_has_are_listed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = KubernetesApi._call
+
+    async def forgetful(api: KubernetesApi, method: str, path: str, params: Mapping[str, str]) -> dict[str, Any]:
+        if "continue" in params and servers:
+            await do(servers.pop().forget)
+        return await call(api, method, path, params)
+
+    async def story(server: FakeApiServer, _: Following) -> None:
+        await put(server, pod("second"))
+        server.faults.page = 1
+        servers.append(server)
+        async with following(server, tmp_path) as another:
+            await another.sees("first", "second")
+            assert another.reflector.lists == 1
+
+    servers: list[FakeApiServer] = []
+    monkeypatch.setattr(KubernetesApi, "_call", forgetful)
+    run(tmp_path, story)
+
+
+@pytest.mark.faults
+def test_items_of_null_are_none(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with following(server, tmp_path) as followed:
+            await followed.stands()
+
+    with FakeApiServer() as server:
+        server.faults.null_items = True
+        asyncio.run(main())
+
+
+@pytest.mark.faults
 def test_errors_are_waited_out_and_the_last_known_state_stays(tmp_path: Path) -> None:
     async def story(server: FakeApiServer, followed: Following) -> None:
         await followed.stands()

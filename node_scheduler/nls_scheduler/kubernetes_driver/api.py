@@ -11,6 +11,7 @@ import aiohttp
 from nls_scheduler.kubernetes_driver import access
 from nls_scheduler.kubernetes_driver.access import OLD_CA_VARIABLE, Access
 from nls_scheduler.kubernetes_driver.reflector import UNAUTHORIZED, ApiError, shortened
+from nls_scheduler.kubernetes_driver.written import mapping, text
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -54,12 +55,15 @@ class KubernetesApi:
 
     async def list(self, path: str, params: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
         """See `reflector.Api`."""
-        answer = await self._call("GET", path, params)
-        items, metadata = answer.get("items"), answer.get("metadata")
-        version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-        if not isinstance(items, list) or not isinstance(version, str):
-            raise ApiError(0, "a list without items or resourceVersion")
-        return [item for item in items if isinstance(item, dict)], version
+        items, version, following = _page(await self._call("GET", path, params))
+        if "limit" in params:
+            return items, version
+        while following:
+            # The version of all pages is that of the first, and may not be given again.
+            more = {name: value for name, value in params.items() if name != "resourceVersion"}
+            page, _, following = _page(await self._call("GET", path, {**more, "continue": following}))
+            items += page
+        return items, version
 
     async def create(self, path: str, body: Mapping[str, Any]) -> None:
         """See `reflector.Api`."""
@@ -150,6 +154,17 @@ class KubernetesApi:
         except Exception as error:
             # A kubeconfig's may be any program's.
             raise ApiError(0, f"there are no credentials: {_sentence(error)}") from error
+
+
+def _page(answer: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str, str]:
+    """The objects of a list, its resourceVersion, and by what its next page is asked for; empty: there is none."""
+    # Go writes an empty list as null.
+    items = [] if answer.get("items", ...) is None else answer.get("items")
+    metadata = mapping(answer, "metadata")
+    version = metadata.get("resourceVersion")
+    if not isinstance(items, list) or not isinstance(version, str):
+        raise ApiError(0, "a list without items or resourceVersion")
+    return [item for item in items if isinstance(item, dict)], version, text(metadata.get("continue"))
 
 
 def _parsed(text: bytes, status: int = 0) -> dict[str, Any]:
