@@ -17,12 +17,21 @@ _GARBAGE = b"\xff\xff\xff\xff is no ListPodResourcesResponse"
 
 
 class FakeKubelet:
-    """Use as a context manager; `allocations`: devices by `namespace/name`, `claims`: DRA device names by the same."""
+    """Use as a context manager.
+
+    Attributes:
+        allocations: devices by `namespace/name`.
+        claims: DRA device names by the same.
+        ending: devices of another pod of that name.
+        apart: each device has an entry of its own, as those of different NUMA nodes have.
+    """
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self.allocations: dict[str, list[str]] = {}
         self.claims: dict[str, list[str]] = {}
+        self.ending: dict[str, list[str]] = {}
+        self.apart = False
         self.resource = "nvidia.com/gpu"
         self.failing = False
         self.garbled = False
@@ -52,13 +61,13 @@ class FakeKubelet:
         if self.failing:
             context.abort(grpc.StatusCode.UNAVAILABLE, "the kubelet restarts")
         answer = MESSAGES["ListPodResourcesResponse"]()
-        for key in sorted({*self.allocations, *self.claims}):
+        told = [(key, self.allocations.get(key, [])) for key in sorted({*self.allocations, *self.claims})]
+        for key, devices in (*told, *self.ending.items()):
             namespace, name = key.split("/")
             pod = answer.pod_resources.add(name=name, namespace=namespace)
             container = pod.containers.add(name="main")
-            devices = self.allocations.get(key, [])
-            if devices:
-                container.devices.add(resource_name=self.resource, device_ids=devices)
+            for ids in [[device] for device in devices] if self.apart else filter(None, [devices]):
+                container.devices.add(resource_name=self.resource, device_ids=ids)
             container.devices.add(resource_name="rdma/hca", device_ids=["mlx5_0"])
             for device in self.claims.get(key, []):
                 dynamic = container.dynamic_resources.add(claim_name="gpu", claim_namespace=namespace)

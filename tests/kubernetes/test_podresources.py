@@ -46,3 +46,13 @@ def test_other_devices_are_none(tmp_path: Path) -> None:
     with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.resource, kubelet.allocations = "nvidia.com/hostdev", {"default/train": ["0000:3b:00.0"]}
         assert told(kubelet) == {}
+
+
+def test_what_is_told_of_one_pod_in_several_places_is_all_its_own(tmp_path: Path) -> None:
+    """One entry for each NUMA node of a resource; and a pod that ends beside the next of its name."""
+    with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
+        kubelet.apart, kubelet.allocations = True, {"default/train": ["GPU-1", "GPU-2"]}
+        assert told(kubelet) == {"default/train": ("GPU-1", "GPU-2")}
+    with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
+        kubelet.allocations, kubelet.ending = {"default/train": ["GPU-1"]}, {"default/train": ["GPU-2"]}
+        assert told(kubelet) == {"default/train": ("GPU-1", "GPU-2")}

@@ -92,12 +92,11 @@ class PodResources:
             raise KubeletError(
                 f"the kubelet does not say which devices it gave ({self._socket}): {error.details()}"
             ) from error
-        found: dict[str, tuple[str, ...]] = {}
+        found: dict[str, list[str]] = {}
         for pod in answer.pod_resources:
-            devices = tuple(dict.fromkeys(d for c in pod.containers for d in _devices(c)))
-            if devices:
-                found[f"{pod.namespace}/{pod.name}"] = devices
-        return found
+            # A pod that ends may still be there beside the next one of its name.
+            found.setdefault(f"{pod.namespace}/{pod.name}", []).extend(d for c in pod.containers for d in _devices(c))
+        return {key: tuple(dict.fromkeys(devices)) for key, devices in found.items() if devices}
 
     async def close(self) -> None:
         """Close the channel."""
