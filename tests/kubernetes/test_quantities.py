@@ -89,6 +89,9 @@ def test_a_request_and_a_limit_are_read_in_every_form(
         ({"gpu-fraction": "half"}, main(), "GpuRequestInvalid", 1.0, 1.0),
         ({"gpu-fraction": "-0.5"}, main(), "GpuRequestInvalid", 1.0, 1.0),
         ({"gpu-fraction": "0"}, main(), "GpuRequestInvalid", 1.0, 1.0),
+        ({"gpu-fraction": "0.0000001"}, main(), "GpuRequestInvalid", 1.0, 1.0),
+        ({"gpu-fraction": "0." + "0" * 30 + "1"}, main(), "GpuRequestInvalid", 1.0, 1.0),
+        ({"gpu-fraction": "0.5"}, main(RUNAI_GPU_MEMORY_LIMIT="0.0000001"), "GpuSizeInvalid", 0.5, 0.5),
         ({"gpu-fraction": "1.5"}, main(), "GpuRequestInvalid", 1.0, 1.0),
         ({"gpu-fraction": "500m"}, main(), "GpuRequestInvalid", 1.0, 1.0),
         ({"gpu-fraction": "nan"}, main(), "GpuRequestInvalid", 1.0, 1.0),
@@ -131,6 +134,12 @@ def test_what_cannot_be_used_is_said_and_never_asks_for_less(
     assert code in [trouble.code for trouble in demand.troubles]
     assert (demand.request, demand.limit) == (request_, limit)
     assert all(len(trouble.sentence) > 20 for trouble in demand.troubles)
+
+
+def test_a_fraction_of_which_nothing_is_left_is_refused_with_what_it_comes_to() -> None:
+    demand = demand_of({"gpu-fraction": "0.0000001"}, main())
+    assert demand is not None
+    assert "gpu-fraction = '0.0000001' is less than a MiB of any GPU" in demand.troubles[0].sentence
 
 
 def test_a_pod_without_a_gpu_asks_for_none() -> None:

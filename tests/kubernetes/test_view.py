@@ -68,7 +68,7 @@ def test_a_bind_request_for_more_devices_than_any_node_has_costs_no_more_than_on
         assert 2 <= sum(owner.devices_to_come for owner in claims.owners) <= 64
 
 
-@pytest.mark.parametrize("portion", [10**400, "1e999", "-1", "half", [], True], ids=range(6))
+@pytest.mark.parametrize("portion", [10**400, "1e999", "-1", "half", [], True, "1e-11"], ids=range(7))
 def test_a_portion_that_makes_no_sense_is_all_of_it(portion: object) -> None:
     written = bind_request("train", groups=["g1"])
     written["spec"]["receivedGPU"]["portion"] = portion

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.kubernetes_driver.quantities import MOST_DEVICES
+from nls_scheduler.kubernetes_driver.quantities import LEAST_FRACTION, MOST_DEVICES
 from nls_scheduler.kubernetes_driver.resource_claims import allocated
 from nls_scheduler.kubernetes_driver.written import mapping, objects, text, words
 
@@ -78,4 +78,4 @@ def _received(received: Mapping[str, Any]) -> tuple[int, float]:
     except (TypeError, ValueError, OverflowError):
         portion = 1.0
     devices = min(count, MOST_DEVICES) if type(count) is int and count > 0 else 0
-    return devices, portion if 0 < portion <= 1 else 1.0
+    return devices, portion if LEAST_FRACTION <= portion <= 1 else 1.0

@@ -37,6 +37,8 @@ _SUFFIXES: Final[dict[str, Decimal]] = {
 MOST_DEVICES: Final = 64
 _LEAST_BYTES: Final = MIB
 _MOST_BYTES: Final = 4 * 2**40
+LEAST_FRACTION: Final = _LEAST_BYTES / _MOST_BYTES
+"""Less than that is not a MiB of the largest GPU."""
 _TEXT_LIMIT: Final = 80
 
 
@@ -271,15 +273,17 @@ def _variable(text: str | None, troubles: list[Trouble]) -> float | int | None:
         troubles.append(Trouble("GpuLimitUnreadable", why))
         return None
     value = parse_quantity(text)
-    if value is not None and 0 < value <= 1:
+    if value is not None and LEAST_FRACTION <= value <= 1:
         return float(value)
     return _memory(LIMIT_VARIABLE, text, troubles)
 
 
 def _fraction(name: str, text: str, troubles: list[Trouble]) -> float | None:
     value = parse_quantity(text) if text.strip()[-1:].isdigit() else None
-    if value is None or not 0 < value <= 1:
-        what = f"{name} = {_shown(text)} is no fraction above 0 and up to 1: it counts as a complete GPU."
+    if value is None or not LEAST_FRACTION <= value <= 1:
+        tiny = value is not None and 0 < value < 1
+        why = "is less than a MiB of any GPU" if tiny else "is no fraction above 0 and up to 1"
+        what = f"{name} = {_shown(text)} {why}: it counts as a complete GPU."
         troubles.append(Trouble("GpuRequestInvalid", what))
         return None
     return float(value)
