@@ -25,12 +25,12 @@ ACCEPTED = {"type": "CONNECTED", "object": {}}
 ENDS = None
 
 
-def thing(name: str, size: str = "1") -> dict[str, Any]:
-    return {"metadata": {"uid": name, "name": name, "resourceVersion": "99"}, "size": size}
+def thing(name: str, size: str = "1", version: str = "99") -> dict[str, Any]:
+    return {"metadata": {"uid": name, "name": name, "resourceVersion": version}, "size": size}
 
 
-def event(kind: str, name: str, size: str) -> dict[str, Any]:
-    return {"type": kind, "object": thing(name, size)}
+def event(kind: str, name: str, size: str = "1", version: str = "99") -> dict[str, Any]:
+    return {"type": kind, "object": thing(name, size, version)}
 
 
 def error_event(code: int) -> dict[str, Any]:
@@ -238,6 +238,24 @@ def test_watches_that_end_soon_come_ever_more_seldom_until_one_stands(
     watches = [short, short, short, [ACCEPTED, *more, stands, end], short, short, [ACCEPTED]]
     api = Scripted([([], "100")], watches)
     follow(api, story, pace=pace)
+
+
+@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED"])
+def test_what_is_told_once_more_brings_no_deleted_object_back(kind: str) -> None:
+    async def story(reflector: Reflector[str]) -> None:
+        await until(lambda: "last" in reflector.records)
+        assert set(reflector.records) == {"last"}
+        ends.set()
+        await until(lambda: set(reflector.records) == {"last", "train"})
+        assert api.asked == [("list", "0"), ("watch", "100"), ("watch", "130")]
+
+    ends = asyncio.Event()
+    api = Scripted([([thing("train")], "100")])
+    told_again = [event("DELETED", "train", version="120"), event(kind, "train", version="110")]
+    # What leaves a selector is deleted there, and may come back.
+    back = event("ADDED", "train", version="140")
+    api.watches = [[ACCEPTED, *told_again, event("ADDED", "last", version="130"), ends, ENDS], [ACCEPTED, back]]
+    follow(api, story)
 
 
 def test_one_object_that_cannot_be_read_costs_no_other_and_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -27,6 +27,7 @@ UNAUTHORIZED: Final = 401
 REFUSED: Final = 403
 _AWAY: Final = (0, UNAUTHORIZED, 429, 502, 503)
 """A token may be between two: its bearer has been refused nothing."""
+_DELETED_KEPT: Final = 1024
 log = logging.getLogger(__name__)
 
 
@@ -98,6 +99,7 @@ class Reflector(Generic[Record]):
         self._silent = False
         self._why: str | None = None
         self._unreadable: dict[str, str] = {}
+        self._deleted: dict[str, str | None] = {}
         self.records: dict[str, Record] = {}
         self.synced = False
         """Whether the first list has come, or this cluster has no such objects."""
@@ -219,15 +221,20 @@ class Reflector(Generic[Record]):
                 code if isinstance(code, int) else _DEFECT, shortened(str(written.get("message", "an error event")))
             )
         self._heard_at = boottime_s()
-        version = _version(written)
+        uid, version = _uid(written), _version(written)
+        if uid is not None and kind != "DELETED" and _is_older(version, self._deleted.get(uid)):
+            return
         if version is not None:
             self._version = version
-        uid = _uid(written)
         if kind == "BOOKMARK" or uid is None:
             return
         before = self.records.get(uid)
         self._unreadable.pop(uid, None)
         record = None if kind == "DELETED" else self._read(uid, written)
+        if kind == "DELETED" and before is not None:
+            self._deleted[uid] = version
+            while len(self._deleted) > _DELETED_KEPT:
+                del self._deleted[next(iter(self._deleted))]
         if record is None:
             self.records.pop(uid, None)
         else:
@@ -309,3 +316,10 @@ def _uid(written: Mapping[str, Any]) -> str | None:
 
 def _version(written: Mapping[str, Any]) -> str | None:
     return text(mapping(written, "metadata").get("resourceVersion")) or None
+
+
+def _is_older(version: str | None, than: str | None) -> bool:
+    """Whether one resourceVersion comes before another; those that are no numbers cannot be compared."""
+    if version is None or than is None or not (version.isdecimal() and than.isdecimal()):
+        return False
+    return int(version) < int(than)
