@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from nls_scheduler.kubernetes_driver import events_out
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.pace import Pace
 from nls_scheduler.kubernetes_driver.pods import PodRecord
@@ -14,9 +15,9 @@ from nls_scheduler.kubernetes_driver.reflector import ApiError
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-POD = PodRecord("uid-1", "default", "train")
+POD, OTHER = PodRecord("uid-1", "default", "train"), PodRecord("uid-2", "default", "another")
 PACE = Pace(least_s=0.001, most_s=0.01)
 
 
@@ -46,3 +47,62 @@ def test_an_event_that_nobody_has_answered_is_written_again_and_once(at_last: Ap
         assert (writer.lost, len(api.names), api.answers) == (0, 1, [])
 
     asyncio.run(main())
+
+
+class SlowApi:
+    """Takes Events as fast as it is let, and keeps them."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.taken: list[dict[str, Any]] = []
+
+    async def create(self, _path: str, body: dict[str, Any]) -> None:
+        await self.open.wait()
+        self.taken.append(body)
+
+
+def written_by(
+    tell: Callable[[EventWriter], None], monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[dict[str, Any]], int]:
+    """What comes of what is told at once, and how much is lost."""
+    monkeypatch.setattr(events_out, "_PAUSE_S", 0.0)
+
+    async def main() -> tuple[list[dict[str, Any]], int]:
+        api = SlowApi()
+        writer = EventWriter(api, "node-a", PACE)  # type: ignore[arg-type]
+        tell(writer)
+        task = asyncio.create_task(writer.run())
+        api.open.set()
+
+        async def all_of_them() -> bool:
+            return writer.waiting == 0 and writer.written == len(api.taken)
+
+        await eventually(all_of_them)
+        task.cancel()
+        return api.taken, writer.lost
+
+    return asyncio.run(main())
+
+
+def test_a_pod_of_many_events_costs_no_other_pod_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tell(writer: EventWriter) -> None:
+        for number in range(1000):
+            writer.once(POD, "GpuRequestInvalid", f"{number} is no number")
+        writer.once(OTHER, "GpuRequestInvalid", "half is no number")
+
+    taken, lost = written_by(tell, monkeypatch)
+    mine = [each["message"] for each in taken if each["involvedObject"]["uid"] == POD.uid]
+    assert mine[-1] == "999 is no number", "the newest is what is true now"
+    assert (len(mine), lost) == (10, 990)
+    assert [each["message"] for each in taken if each["involvedObject"]["uid"] == OTHER.uid] == ["half is no number"]
+
+
+def test_the_same_again_while_it_waits_is_counted_and_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tell(writer: EventWriter) -> None:
+        for number in range(50):
+            entry = {"event": ("suspended", "moved")[number % 2], "name": "book.ipynb", "reason": "train owns GPU 0"}
+            writer.entry(POD, entry)
+
+    taken, lost = written_by(tell, monkeypatch)
+    assert [(each["reason"], each["count"]) for each in taken] == [("GpuSuspended", 25), ("GpuMoved", 25)]
+    assert lost == 0

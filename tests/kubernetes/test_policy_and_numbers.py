@@ -216,7 +216,7 @@ def test_a_long_message_is_cut_where_kubernetes_would_refuse_it_and_says_so() ->
     writer = EventWriter(RefusingApi(), "node-a")  # type: ignore[arg-type]
     writer.once(POD, "GpuRequestInvalid", "x" * 2000)
     writer.once(POD, "GpuSizeInvalid", "y" * 1000)
-    (_, _, long, _), (_, _, short, _) = (writer._queue.get_nowait() for _ in range(2))
+    long, short = (waiting.message for waiting in writer._waiting.values())
     assert (len(long), long[-1], short) == (1000, "…", "y" * 1000)
 
 
@@ -225,7 +225,8 @@ def test_events_that_are_refused_are_counted_and_hold_nothing_up() -> None:
         api = RefusingApi()
         writer = EventWriter(api, "node-a")  # type: ignore[arg-type]
         for number in range(400):
-            writer.once(POD, "GpuRequestInvalid", f"reason {number % 300}")
+            pod = PodRecord(f"uid-{number % 300}", "default", "train")
+            writer.once(pod, "GpuRequestInvalid", "half is no number")
         task = asyncio.create_task(writer.run())
         await asyncio.wait_for(api.asked.wait(), 10)
         await asyncio.sleep(0)

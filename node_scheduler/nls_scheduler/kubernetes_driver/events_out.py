@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections import OrderedDict
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -31,6 +32,8 @@ REASONS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """The reason and the type of the Event for an entry of the history; others are of no interest to a cluster."""
 _WAITING: Final = 256
+_WAITING_OF_A_POD: Final = 10
+"""The newest: a pod that goes to and fro costs no other pod an Event."""
 _TOLD: Final = 1024
 _MESSAGE_LIMIT: Final = 1000
 """The API server refuses more than 1,024 characters."""
@@ -39,14 +42,26 @@ _CONFLICT: Final = 409
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """An Event that is not written yet, and how often it was told since."""
+
+    pod: PodRecord
+    reason: str
+    message: str
+    kind: str
+    count: int = 1
+
+
 class EventWriter:
-    """Writes Events one after another. What does not fit in the queue, or is refused, is counted in `lost`."""
+    """Writes Events one after another. What more waits than may, or is refused, is counted in `lost`."""
 
     def __init__(self, api: Api, node: str, pace: Pace | None = None) -> None:
         self._api = api
         self._node = node
         self._pace = pace or Pace()
-        self._queue: asyncio.Queue[tuple[PodRecord, str, str, str]] = asyncio.Queue(_WAITING)
+        self._waiting: dict[tuple[str, str, str], _Waiting] = {}
+        self._something_waits = asyncio.Event()
         self._told: OrderedDict[tuple[str, str, str], None] = OrderedDict()
         self._complained = False
         self.written = 0
@@ -74,18 +89,35 @@ class EventWriter:
         log.warning("pod %s: %s: %s", pod.key, reason, message)
         self._put(pod, reason, message, "Warning")
 
+    @property
+    def waiting(self) -> int:
+        """How many Events are still to be written."""
+        return len(self._waiting)
+
     def _put(self, pod: PodRecord, reason: str, message: str, kind: str) -> None:
-        try:
-            self._queue.put_nowait((pod, reason, shortened(message, _MESSAGE_LIMIT), kind))
-        except asyncio.QueueFull:
+        message = shortened(message, _MESSAGE_LIMIT)
+        key = (pod.uid, reason, message)
+        if (known := self._waiting.get(key)) is not None:
+            known.count += 1
+            return
+        of_the_pod = [each for each in self._waiting if each[0] == pod.uid]
+        if len(of_the_pod) >= _WAITING_OF_A_POD:
+            self.lost += self._waiting.pop(of_the_pod[0]).count
+        if len(self._waiting) >= _WAITING:
             self.lost += 1
+            return
+        self._waiting[key] = _Waiting(pod, reason, message, kind)
+        self._something_waits.set()
 
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
-            pod, reason, message, kind = await self._queue.get()
-            await self._write(f"/api/v1/namespaces/{pod.namespace}/events", self._body(pod, reason, message, kind))
-            await asyncio.sleep(_PAUSE_S)
+            await self._something_waits.wait()
+            self._something_waits.clear()
+            while self._waiting:
+                first = self._waiting.pop(next(iter(self._waiting)))
+                await self._write(f"/api/v1/namespaces/{first.pod.namespace}/events", self._body(first))
+                await asyncio.sleep(_PAUSE_S)
 
     async def _write(self, path: str, body: Mapping[str, Any]) -> None:
         """One Event, again and again while there is no answer."""
@@ -107,7 +139,8 @@ class EventWriter:
         self.written += 1
         self._complained = False
 
-    def _body(self, pod: PodRecord, reason: str, message: str, kind: str) -> dict[str, Any]:
+    def _body(self, waiting: _Waiting) -> dict[str, Any]:
+        pod = waiting.pod
         now = datetime.now(tz=UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         about = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
         return {
@@ -115,10 +148,10 @@ class EventWriter:
             "kind": "Event",
             "metadata": {"name": f"{pod.name[:200]}.{secrets.token_hex(8)}", "namespace": pod.namespace},
             "involvedObject": about,
-            "reason": reason,
-            "message": message,
-            "type": kind,
-            "count": 1,
+            "reason": waiting.reason,
+            "message": waiting.message,
+            "type": waiting.kind,
+            "count": waiting.count,
             "firstTimestamp": now,
             "lastTimestamp": now,
             "source": {"component": COMPONENT, "host": self._node},
