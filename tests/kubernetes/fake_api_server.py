@@ -212,11 +212,11 @@ class FakeApiServer:
 
         self.do(work)
 
-    def say(self, line: bytes, *, then_end: bool = True) -> None:
-        """Send these bytes, whatever they are, to everybody who watches."""
+    def say(self, line: bytes, *, to: str | None = None, then_end: bool = True) -> None:
+        """Send these bytes, whatever they are, to everybody who watches, or who watches that collection."""
 
         async def work() -> None:
-            for watcher in self._watchers:
+            for watcher in (each for each in self._watchers if to in (None, each.collection)):
                 watcher.queue.put_nowait(line)
                 if then_end:
                     watcher.queue.put_nowait(None)
@@ -251,6 +251,10 @@ class FakeApiServer:
     def watching(self) -> int:
         """How many watches stand."""
         return len(self._watchers)
+
+    def watching_for(self, collection: str) -> bool:
+        """Whether a watch of that collection stands."""
+        return any(watcher.collection == collection for watcher in tuple(self._watchers))
 
     # What the API's clients do -----------------------------------------------------------------------------------
 

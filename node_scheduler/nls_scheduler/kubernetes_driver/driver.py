@@ -90,6 +90,7 @@ class KubernetesCluster:
         self._tasks: set[asyncio.Task[None]] = set()
         self._opened = AsyncExitStack()
         self._passing = Passing()
+        self._look_soon: asyncio.Handle | None = None
         self._look_again: asyncio.TimerHandle | None = None
         self._looks = Rounds("A look at what the cluster says", settings.pace)
         self._steps = Rounds("What a decision means for the cluster", settings.pace)
@@ -137,10 +138,12 @@ class KubernetesCluster:
 
     async def close(self) -> None:
         """See `cluster.Cluster`."""
-        self._look_again_in(None)
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._look_soon is not None:
+            self._look_soon.cancel()
+        self._look_again_in(None)
         await self._opened.aclose()
 
     # What the daemon asks ----------------------------------------------------------------------------------------
@@ -269,9 +272,9 @@ class KubernetesCluster:
         if {uuid: gpu.memory_total_bytes for uuid, gpu in state.gpus.items()} != self._capacities:
             self._capacities = {uuid: gpu.memory_total_bytes for uuid, gpu in state.gpus.items()}
             self._ever |= state.gpus.keys()
-            asyncio.get_running_loop().call_soon(self._changed)
+            self._changed()
         elif not self._all_is_known and self._claims() != state.claims:
-            asyncio.get_running_loop().call_soon(self._changed)
+            self._changed()
         if self._view is not None:  # until then everybody may wait, and not for that
             self._overfull.tell(state, self._pods.records)
 
@@ -308,7 +311,13 @@ class KubernetesCluster:
         return request if request is not None and request.node == self._settings.node else None
 
     def _changed(self) -> None:
-        """Something of what is known has changed: look again, and once more where a look fails."""
+        """Something of what is known has changed: all that has in this turn of the loop is looked at once."""
+        if self._look_soon is None:
+            self._look_soon = asyncio.get_running_loop().call_soon(self._look_now)
+
+    def _look_now(self) -> None:
+        """Look again, and once more where a look fails."""
+        self._look_soon = None
         if (pause_s := self._looks.once(self._look)) is not None:
             self._look_again_in(pause_s)
 
