@@ -144,7 +144,7 @@ def test_the_status_for_programs_has_every_promised_field(daemon: DaemonProcess)
     status = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (0, "")
     assert set(status) == {
-        "protocol", "version", "simulated", "message", "gpus", "workloads", "queues", "administrator",
+        "protocol", "version", "simulated", "message", "gpus", "workloads", "queues", "owners", "administrator",
     }  # fmt: skip
     assert set(status["gpus"][0]) == {
         "uuid", "index", "name", "memory_total_bytes", "memory_used_bytes", "healthy", "unhealthy_reason",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -81,6 +82,17 @@ def test_everything_that_is_told_of_a_workload_says_whether_it_is_the_asker_s_ow
     told = [*status["workloads"], workload_view(node.state, book, node.now, Names.of(node.state, viewer))]
     told.append(entry_view(entry(book.mention, said("it fits")), viewer))
     assert [each["own"] for each in told] == [own] * 3
+
+
+@pytest.mark.parametrize(("viewer", "name"), [(SEES_ALL, "ml/diagnosis"), (Viewer(ANNA), "another user's pod")])
+def test_a_pod_that_owns_a_gpu_is_named_for_who_reads_all_names(viewer: Viewer, name: str) -> None:
+    state = Stage(2).node.state
+    uuid, _ = sorted(state.gpus)
+    claims = Claims((Owner("uid-1", "ml/diagnosis", (uuid,), 4096, 1),))
+    status = node_view(replace(state, claims=claims), 0.0, viewer, simulated=True, message=None)
+    owns = [{"uuid": uuid, "request_bytes": 4096}]
+    assert status["owners"] == [{"name": name, "gpus": owns, "devices_to_come": 1}]
+    assert "uid-1" not in str(status)
 
 
 def test_another_users_workload_has_no_name_no_reason_and_no_cause() -> None:

@@ -159,6 +159,22 @@ def test_the_status_reads_as_a_table() -> None:
     assert "Nobody asks for a GPU." in render({**STATUS, "workloads": [], "gpus": [], "message": "No driver."})
 
 
+def test_the_pods_that_own_gpus_are_shown_and_not_told_as_nobody() -> None:
+    owners = [
+        {"name": "ml/train", "gpus": [{"uuid": "GPU-a", "request_bytes": None}], "devices_to_come": 0},
+        {"name": "ml/infer", "gpus": [{"uuid": "GPU-a", "request_bytes": 8 * GIB}], "devices_to_come": 0},
+        {"name": "another user's pod", "gpus": [], "devices_to_come": 2},
+    ]
+    text = render({**STATUS, "workloads": [], "owners": owners})
+    assert "Nobody asks for a GPU." not in text
+    assert [re.split(" {2,}", line) for line in text.splitlines()[-4:]] == [
+        ["OWNER", "ON", "OF EACH"],
+        ["ml/train", "GPU 0", "all of it"],
+        ["ml/infer", "GPU 0", "8 GiB"],
+        ["another user's pod", "2 to come", "all of it"],
+    ]
+
+
 def test_who_shares_a_name_is_shown_with_the_beginning_of_its_id() -> None:
     twins = [{**WORKLOAD, "id": "0123456789ab"}, {**WORKLOAD, "id": "ba9876543210"}]
     text = render({**STATUS, "workloads": [*twins, {**WORKLOAD, "name": "other"}]})

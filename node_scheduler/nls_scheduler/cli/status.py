@@ -68,7 +68,11 @@ def render(status: dict[str, Any]) -> str:
     heading = ["WORKLOAD", "PHASE", "ON", "HOME", "REQUEST", "LIMIT", "USED", "WHY"]
     names = Counter(workload["name"] for workload in status["workloads"])
     rows = [_workload(workload, labels, alike=names[workload["name"]] > 1) for workload in status["workloads"]]
-    parts.append(table([heading, *rows]) if rows else "Nobody asks for a GPU.")
+    owners = [_owner(owner, labels) for owner in status.get("owners", ())]
+    if rows or not owners:
+        parts.append(table([heading, *rows]) if rows else "Nobody asks for a GPU.")
+    if owners:
+        parts.append(table([["OWNER", "ON", "OF EACH"], *owners]))
     if topics := _topics(status["workloads"]):
         parts.append(f"Why they wait: {', '.join(f'nls help {topic}' for topic in topics)}")
     if status.get("queues"):
@@ -98,6 +102,16 @@ def _gpu(gpu: dict[str, Any]) -> list[str]:
     total = format_bytes(gpu["memory_total_bytes"])
     remark = "" if gpu["healthy"] else "unhealthy"
     return [f"GPU {gpu['index']}", gpu["name"], format_bytes(gpu["memory_used_bytes"]), total, busy, remark]
+
+
+def _owner(owner: dict[str, Any], labels: dict[str, str]) -> list[str]:
+    """Somebody whom the cluster gave a right to GPUs, and whom the daemon does not look after."""
+    on = [labels.get(gpu["uuid"], gpu["uuid"]) for gpu in owner["gpus"]]
+    if owner["devices_to_come"]:
+        on.append(f"{owner['devices_to_come']} to come")
+    sizes = [gpu["request_bytes"] for gpu in owner["gpus"]] or [None]
+    told = dict.fromkeys("all of it" if size is None else format_bytes(size) for size in sizes)
+    return [owner["name"], ", ".join(on) or "-", ", ".join(told)]
 
 
 _WORDS = {"nvlink": "NVLink", "switch": "one PCIe switch", "numa": "one NUMA node"}

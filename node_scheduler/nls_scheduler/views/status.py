@@ -17,7 +17,7 @@ from nls_scheduler.wire.protocol import PROTOCOL_VERSION
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nls_scheduler.core.model.gpu import Gpu
+    from nls_scheduler.core.model.gpu import Gpu, Owner
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.state import NodeState
@@ -45,6 +45,7 @@ def node_view(
     `entries`: those of the workloads, where somebody has kept them.
     """
     out = out_of_service(state)
+    owners = sorted(state.claims.owners, key=lambda owner: (owner.name, owner.id))
     if entries is None:
         names = Names.of(state, viewer)
         entries = [workload_view(state, workload, now, names) for workload in in_order(state)]
@@ -56,6 +57,7 @@ def node_view(
         "gpus": [gpu_view(state, gpu, out) for gpu in sorted(state.gpus.values(), key=lambda gpu: gpu.index)],
         "workloads": list(entries),
         "queues": queue_views(state),
+        "owners": [owner_view(owner, viewer) for owner in owners],
     }
 
 
@@ -79,6 +81,15 @@ def gpu_view(state: NodeState, gpu: Gpu, out: Mapping[GpuUuid, Why]) -> dict[str
         "numa_node": gpu.numa_node,
         "freezes": gpu.uuid in state.pools and state.policy.freezes_in(state.pools[gpu.uuid]),
         "links": {uuid: link.value for uuid, link in sorted(gpu.links.items())},
+    }
+
+
+def owner_view(owner: Owner, viewer: Viewer) -> dict[str, Any]:
+    """One of those whom we do not look after, without its name for who reads only its own."""
+    return {
+        "name": viewer.calls(owner.mention),
+        "gpus": [{"uuid": uuid, "request_bytes": owner.bytes_on(uuid)} for uuid in owner.gpus],
+        "devices_to_come": owner.devices_to_come,
     }
 
 

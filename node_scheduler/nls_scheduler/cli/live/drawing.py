@@ -155,8 +155,9 @@ def _workloads(look: Look, choices: Choices, canvas: Canvas, rows: int) -> list[
     heading = f"  {'WORKLOAD':<{name}} {'PHASE':<{_PHASE_COLUMNS}} {'ON':<{_PLACE_COLUMNS}} {_SIZES} WHY"
     lines = [Text(canvas.cut(heading, canvas.columns), style="bold underline")]
     if chosen is None:
-        nobody = "Nobody asks for a GPU." if not choices.filter else f"Nobody's line has {choices.filter!r} in it."
-        return [*lines, Text(nobody)]
+        owners = (look.status or {}).get("owners")
+        nobody = "Pods alone own GPUs: `nls status` says which." if owners else "Nobody asks for a GPU."
+        return [*lines, Text(f"Nobody's line has {choices.filter!r} in it." if choices.filter else nobody)]
     alike = Counter(w["name"] for w in look.status["workloads"]) if look.status else Counter()
     at, room = workloads.index(chosen), rows - 1
     first = max(0, min(at - room // 2, len(workloads) - room))
