@@ -240,6 +240,20 @@ def test_watches_that_end_soon_come_ever_more_seldom_until_one_stands(
     follow(api, story, pace=pace)
 
 
+def test_that_each_watch_is_ended_at_once_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(reflector: Reflector[str]) -> None:
+        await until(lambda: "ends each watch at once" in str(reflector.trouble))
+        asked = len(api.asked)
+        await until(lambda: len(api.asked) > asked + 4)
+        assert caplog.text.count("ends each watch at once") == 1, "the same again is no news"
+        api.watches = [[ACCEPTED]]
+        await until(lambda: reflector.age_s == 0.0)
+        assert reflector.trouble is None
+
+    api = Scripted([([], "100")], [[ACCEPTED, ENDS]])
+    follow(api, story)
+
+
 @pytest.mark.parametrize("kind", ["ADDED", "MODIFIED"])
 def test_what_is_told_once_more_brings_no_deleted_object_back(kind: str) -> None:
     async def story(reflector: Reflector[str]) -> None:

@@ -28,6 +28,8 @@ REFUSED: Final = 403
 _AWAY: Final = (0, UNAUTHORIZED, 429, 502, 503)
 """A token may be between two: its bearer has been refused nothing."""
 _DELETED_KEPT: Final = 1024
+_SEVERAL: Final = 3
+_ENDED_SOON: Final = "the API server, or what stands before it, ends each watch at once, so that news come late"
 log = logging.getLogger(__name__)
 
 
@@ -93,6 +95,7 @@ class Reflector(Generic[Record]):
         self._optional = optional
         self._version: str | None = None
         self._failures = 0
+        self._ended_soon = 0
         self._connected = False
         self._heard_at: float | None = None
         self._since = boottime_s()
@@ -133,6 +136,8 @@ class Reflector(Generic[Record]):
         if self._connected:
             unreadable = next(iter(self._unreadable.values()), None)
             why = "the API server has stopped answering" if self._silent else unreadable
+        elif why is None and self._ended_soon >= _SEVERAL:
+            why = _ENDED_SOON
         if why is None:
             return None
         age_s = self.age_s
@@ -158,7 +163,7 @@ class Reflector(Generic[Record]):
                 if self._version is None:
                     await self._list()
                 # A server that ends each watch at once must not be asked without end.
-                pause_s = 0.0 if await self._watch() else self._back_off()
+                pause_s = 0.0 if await self._watch() else self._after_its_end()
             except ApiError as error:
                 pause_s = self._after(error)
             except Exception as error:
@@ -206,7 +211,7 @@ class Reflector(Generic[Record]):
         finally:
             stood = self._connected and boottime_s() >= stands_at
             if stood:
-                self._failures = 0
+                self._failures = self._ended_soon = 0
         if not self._silent:
             self._heard_at = boottime_s()
         return stood
@@ -261,6 +266,7 @@ class Reflector(Generic[Record]):
 
     def _after(self, error: ApiError) -> float:
         """What is to be done about `error`, and how long to wait before."""
+        self._ended_soon = 0
         if not error.retriable:
             # It may be our version that the server does not accept, and then never will: a list mends that.
             self._version = None
@@ -280,6 +286,13 @@ class Reflector(Generic[Record]):
             self.refused = True
             self._changed()
         return max(self._back_off(), min(error.retry_after_s or 0.0, 10 * self._pace.most_s))
+
+    def _after_its_end(self) -> float:
+        """A watch has ended before it stood; how long to wait before the next."""
+        self._ended_soon += 1
+        if self._ended_soon == _SEVERAL:
+            log.warning("%s: %s", self._path, _ENDED_SOON)
+        return self._back_off()
 
     def _absent(self) -> float:
         """This cluster has no such objects. Where it has just had some, their kind may be back in a moment."""
