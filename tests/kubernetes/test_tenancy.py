@@ -62,9 +62,9 @@ def test_a_second_notebook_gets_what_the_first_leaves() -> None:
     assert sizes(burstable(), other(6)) == (2, 12)
 
 
-@pytest.mark.parametrize("fraction", ["0.00000000001", "1e-99", "1e-999"])
-def test_a_fraction_that_is_less_than_a_byte_is_told_as_that(fraction: str) -> None:
-    with pytest.raises(Problem, match="less than a byte"):
+@pytest.mark.parametrize("fraction", ["0.0000001", "0.00000000001", "1e-99", "1e-999"])
+def test_a_fraction_that_is_less_than_a_mib_of_any_gpu_is_told_as_that(fraction: str) -> None:
+    with pytest.raises(Problem, match="less than a MiB"):
         sizes(record(shared_pod("a", fraction)))
 
 

@@ -39,6 +39,7 @@ _LEAST_BYTES: Final = MIB
 _MOST_BYTES: Final = 4 * 2**40
 LEAST_FRACTION: Final = _LEAST_BYTES / _MOST_BYTES
 """Less than that is not a MiB of the largest GPU."""
+TOO_SMALL: Final = "GpuRequestTooSmall"
 _TEXT_LIMIT: Final = 80
 
 
@@ -82,6 +83,12 @@ class Demand:
     by_unit: bool = False
     initial_devices: int = 0
     troubles: tuple[Trouble, ...] = ()
+
+    @property
+    def is_too_small(self) -> bool:
+        """Whether it counts as a complete device because next to nothing was asked for."""
+        shares = isinstance(self.request, float) and not self.whole
+        return shares and any(trouble.code == TOO_SMALL for trouble in self.troubles)
 
     def in_units_of(self, unit_bytes: int) -> Demand:
         """The same where the cluster's scheduler means another unit than MiB by `gpu-memory`."""
@@ -284,7 +291,7 @@ def _fraction(name: str, text: str, troubles: list[Trouble]) -> float | None:
         tiny = value is not None and 0 < value < 1
         why = "is less than a MiB of any GPU" if tiny else "is no fraction above 0 and up to 1"
         what = f"{name} = {_shown(text)} {why}: it counts as a complete GPU."
-        troubles.append(Trouble("GpuRequestInvalid", what))
+        troubles.append(Trouble(TOO_SMALL if tiny else "GpuRequestInvalid", what))
         return None
     return float(value)
 

@@ -42,17 +42,15 @@ def allotment(
     demand = pod.demand
     if demand is None or demand.devices < 1:
         raise Problem(409, "No GPU in this pod", _without_gpu(pod))
+    if demand.is_too_small:
+        detail = f"The pod {pod.key} asks for less than a MiB of a GPU: let it ask for more (gpu-fraction, gpu-memory)."
+        raise Problem(409, "No GPU in this pod", detail)
     if not gpus:
         raise Problem(503, "Not ready", "The daemon sees no GPU on this node: ask again when it does.", "node")
     capacity = min((gpus[g].memory_total_bytes for g in home if g in gpus), default=_largest(gpus))
     allowed = min(capacity, as_bytes(demand.request, capacity, counted_bytes))
     ceiling = min(capacity, max(allowed, as_bytes(demand.limit, capacity, counted_bytes)))
     left = allowed - sum(other.request_bytes for other in others)
-    if left < 1 and not others:
-        detail = (
-            f"The pod {pod.key} asks for less than a byte of a GPU: let it ask for more (gpu-fraction, gpu-memory)."
-        )
-        raise Problem(409, "No GPU in this pod", detail)
     if left < 1:
         names = " and ".join(sorted(other.name for other in others))
         detail = f"This pod's {format_bytes(allowed)} are held by {names}: let it ask for less (%gpu request)."
