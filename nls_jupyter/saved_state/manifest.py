@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
-from nls_jupyter.between.seams import MissingSeamError
+from nls_jupyter.between.seam import MissingSeamError
 from nls_jupyter.saved_state.kinds import is_of, module_of, name_of, text_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from nls_jupyter.saved_state.places import Place, is_librarys_code, name_of
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator, Mapping
 
-    from nls_jupyter.between.seams import Seam
+    from nls_jupyter.between.seam import Seam
     from nls_jupyter.saved_state.places import Entry
 
 #: What the user reads of a hook, and who has those of its kind.

@@ -18,7 +18,8 @@ import pytest
 import nls_jupyter
 from left_out import thinned
 from nls_jupyter.between import seams
-from nls_jupyter.between.seams import PYTHON_UNPICKLER, RELOADER, SEAMS, MissingSeamError, Seam
+from nls_jupyter.between.seam import MissingSeamError, Seam
+from nls_jupyter.between.seams import PYTHON_UNPICKLER, RELOADER, SEAMS
 from nls_jupyter.notebook.relay import show_once
 from nls_jupyter.saved_state import classes, handles, ipython_session, pickler, tolerant
 from saved_state_roundtrip import Roundtrip, cells

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from nls_jupyter.between.after_import import AfterImport
-from nls_jupyter.between.seams import MissingSeamError
+from nls_jupyter.between.seam import MissingSeamError
 from nls_jupyter.gpu_process.allocators.captures import Captures
 from nls_jupyter.gpu_process.allocators.contexts import Contexts, gpu_of
 from nls_jupyter.gpu_process.allocators.kept_apart import KeptApart

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from types import ModuleType
 
-    from nls_jupyter.between.seams import Seam
+    from nls_jupyter.between.seam import Seam
     from nls_jupyter.saved_state.libraries import Handler, Looker
     from nls_jupyter.saved_state.manifest import Where
     from nls_jupyter.saved_state.regions import Regions
