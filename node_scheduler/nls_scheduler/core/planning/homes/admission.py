@@ -58,6 +58,7 @@ class Admission(Paper):
         self._unreserved = self._all_usable
         self._usable_for: dict[WorkloadId, frozenset[GpuUuid]] = {}
         self._found = _AsHomesStand()
+        self._in_pools: dict[tuple[tuple[str, ...], tuple[GpuUuid, ...]], bool] = {}
 
     def keep_given(self, ordered: list[Workload]) -> None:
         """The homes that a cluster's scheduler chose; where they are more than a Gpu has, the last ones wait.
@@ -113,7 +114,11 @@ class Admission(Paper):
 
     def _is_in_its_pools(self, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
         pools, gpus = workload.spec.pools, self.state.gpus
-        return all(uuid not in gpus or any(self.is_open(pool, uuid) for pool in pools) for uuid in home)
+        known = self._in_pools.get((pools, home))
+        if known is None:
+            known = all(uuid not in gpus or any(self.is_open(pool, uuid) for pool in pools) for uuid in home)
+            self._in_pools[pools, home] = known
+        return known
 
     def _follow_pools(self, workload: Workload) -> None:
         """Who asks for other pools than it is in goes to one of them, once there is room beside all others' homes."""

@@ -114,6 +114,7 @@ def _keep_causes(state: NodeState, result: Homes, workloads: Iterable[Workload])
 def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) -> None:
     holders = _holders(state, admission.result) if waiting else {}
     held: dict[tuple[str, ...], tuple[Why, ...]] = {}
+    no_pool: dict[tuple[str, ...], Why | None] = {}
     told: dict[object, Why] = {}
     for workload in waiting:
         why = told.get(workload.spec.demand)
@@ -124,8 +125,8 @@ def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) ->
             last = state.plan[workload.id].reason if workload.id in state.plan else None
             pools = workload.spec.pools
             if pools not in held:
-                held[pools] = _held_in(state, pools, holders, last)
-            why = _no_pool(state, workload) or admission.is_held_back(workload)
+                held[pools], no_pool[pools] = _held_in(state, pools, holders, last), _no_pool(state, pools)
+            why = no_pool[pools] or admission.is_held_back(workload)
             why = _no_room(admission, workload, held[pools], last) if why is None else last if last == why else why
             told[workload.spec.demand] = why
         admission.result.waits[workload.id] = why
@@ -144,8 +145,7 @@ def units_of(homeless: list[Workload], gangs: Mapping[GangKey, Gang]) -> dict[Wo
     return units
 
 
-def _no_pool(state: NodeState, workload: Workload) -> Why | None:
-    pools = workload.spec.pools
+def _no_pool(state: NodeState, pools: tuple[str, ...]) -> Why | None:
     there = [pool for pool in state.policy.all_pools if pool.name in pools]
     if there and not any(pool.enabled for pool in there):
         return Why(Reason.POOL_OFF, names=tuple(pool.name for pool in there))

@@ -415,15 +415,26 @@ class _There:
         rank = (not workload.spec.may_borrow, not workload.borrowed, -workload.submitted_at, workload.id)
         return Piece(workload.id, place[0], size, moved, request, cost, others, may_wait, rank)
 
+    @computed_once
+    def _borrowers(self) -> Mapping[GpuUuid, Sequence[Workload]]:
+        """Who only borrows where it is: who costs least to send away is first."""
+        borrowers = {
+            uuid: [
+                w for w in self.paper.state.on(uuid) if w.spec.may_borrow and uuid not in self.place.get(w.id, (uuid,))
+            ]
+            for uuid in self.free
+        }
+        return {u: sorted(of, key=lambda w: (w.executing, w.moved_bytes, w.id)) for u, of in borrowers.items()}
+
     def leaving(self, newcomer: Workload, uuid: GpuUuid) -> tuple[int, int]:
         """The cost of sending away who only borrows where `newcomer` would be at home, in a `Demand`'s terms."""
-        borrowers = [
-            w for w in self.paper.state.on(uuid) if w.spec.may_borrow and uuid not in self.place.get(w.id, (uuid,))
-        ]
+        borrowers = self._borrowers[uuid]
+        if not borrowers:
+            return 0, 0
         excess = sum(w.spec.request_bytes for w in borrowers) + newcomer.spec.request_bytes
         excess -= self.paper.state.gpus[uuid].capacity_bytes
         works, moved = 0, 0
-        for borrower in sorted(borrowers, key=lambda w: (w.executing, w.moved_bytes, w.id)):
+        for borrower in borrowers:
             if excess <= 0:
                 break
             excess -= borrower.spec.request_bytes
