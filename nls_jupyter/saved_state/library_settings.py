@@ -50,6 +50,7 @@ def of_libraries() -> tuple[Aspect, ...]:
         Aspect("altair's settings", _altair, _set_altair, "altair"),
         Aspect("bokeh's notebook mode", _bokeh, _set_bokeh, "bokeh.io"),
         Aspect("JAX's settings", _jax, _set_jax, "jax"),
+        Aspect("mpmath's precision", _mpmath, _set_mpmath, "mpmath"),
         Aspect("SymPy's printing", _sympy, _set_sympy, "sympy"),
         Aspect(
             "SymPy's assumptions",
@@ -130,7 +131,14 @@ def _set_torch_random(state: Any) -> None:
 
 _DENORMAL = 1e-310
 # Attributes below `torch.backends`; those that a version lacks are left alone.
-_BACKEND_FLAGS = ("cuda.matmul.allow_tf32", "cudnn.allow_tf32", "cudnn.benchmark", "cudnn.deterministic")
+_BACKEND_FLAGS = (
+    "cuda.matmul.allow_tf32",
+    "cudnn.allow_tf32",
+    "cudnn.benchmark",
+    "cudnn.deterministic",
+    "cudnn.enabled",
+    "mkldnn.enabled",
+)
 
 
 def _torch_settings() -> dict[str, Any]:
@@ -142,7 +150,7 @@ def _torch_settings() -> dict[str, Any]:
         "device": None if device.type == "cpu" else str(device),
         "grad": torch.is_grad_enabled(),
         "precision": torch.get_float32_matmul_precision(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "deterministic": torch.get_deterministic_debug_mode(),
         "anomaly": torch.is_anomaly_enabled(),
         "warns": torch.is_warn_always_enabled(),
         "hub": torch.hub.get_dir(),
@@ -159,8 +167,8 @@ def _set_torch_settings(state: Mapping[str, Any]) -> None:
         torch.set_default_device(state["device"])
     torch.set_grad_enabled(state["grad"])
     torch.set_float32_matmul_precision(state["precision"])
-    if state["deterministic"] != torch.are_deterministic_algorithms_enabled():
-        torch.use_deterministic_algorithms(state["deterministic"])  # imports the compiler, for seconds
+    if state["deterministic"] != torch.get_deterministic_debug_mode():
+        torch.set_deterministic_debug_mode(state["deterministic"])  # imports the compiler, for seconds
     torch.autograd.set_detect_anomaly(state["anomaly"])
     torch.set_warn_always(state["warns"])
     torch.hub.set_dir(state["hub"])
@@ -182,6 +190,16 @@ def _backend_flag(flag: str) -> bool | None:
     holder, _, name = flag.rpartition(".")
     value: bool | None = getattr(_backend(holder), name, None)
     return value
+
+
+def _mpmath() -> dict[str, Any]:
+    context = _of("mpmath").mp
+    return {"prec": context.prec, "pretty": context.pretty, "trap_complex": context.trap_complex}
+
+
+def _set_mpmath(kept: Mapping[str, Any]) -> None:
+    for name, value in kept.items():
+        setattr(_of("mpmath").mp, name, value)
 
 
 def _pandas_options() -> dict[str, Any] | None:

@@ -10,7 +10,10 @@ import functools
 import re
 import sys
 import types
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any, Final
+
+from IPython.core.inputtransformer2 import TransformerManager
 
 from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.places import Place
@@ -54,6 +57,8 @@ class Patches:
         for label, (owner, name) in self._found.items():
             if name in vars(owner):
                 yield label, (owner, name, vars(owner)[name])
+            elif isinstance(owner, types.ModuleType) and owner.__spec__ is not None and hasattr(owner, name):
+                yield label, (owner, name, getattr(owner, name))  # behind a property, as in PyTorch
 
     def _is_the_processs(self, owner: Owner, name: str) -> bool:
         """Whether it is kept by other means, or each process has its own."""
@@ -76,22 +81,55 @@ class Patches:
 
 def _set_in(cell: str, names: Mapping[str, Any]) -> Iterator[tuple[Owner, str]]:
     """Owner and name of each attribute that `cell` sets on what a library holds."""
-    for whose, name in _all_targets(cell):
-        owner = _owner(whose, names)
+    targets, imported = _all_targets(cell)
+    known = ChainMap(dict(names), {name: found for name, path in imported if (found := _imported(path)) is not None})
+    for whose, name in targets:
+        owner = _owner(whose, known)
         if owner is not None:
             yield owner, name
 
 
 @functools.lru_cache(maxsize=2)
-def _all_targets(cell: str) -> tuple[tuple[ast.expr, str], ...]:
-    """The last cell is asked about in each save until there is a next one; only what its names mean can change."""
-    if not _MAY_SET.search(cell):
-        return ()
+def _all_targets(cell: str) -> tuple[tuple[tuple[ast.expr, str], ...], tuple[tuple[str, str], ...]]:
+    """What `cell` may set, and what its imports name, which a function may have to itself.
+
+    The last cell is asked about in each save until there is a next one; only what its names mean can change.
+    """
+    nodes = [*_nodes(cell)] if _MAY_SET.search(cell) else []
+    targets = tuple(target for node in nodes for target in _targets(node))
+    return targets, tuple(found for node in nodes if targets for found in _imports(node))
+
+
+def _nodes(cell: str) -> Iterator[ast.AST]:
+    """All of its syntax, with that of what a magic such as `%%time` runs."""
     try:
         tree = ast.parse(cell)
     except SyntaxError:
-        return ()
-    return tuple(target for node in ast.walk(tree) for target in _targets(node))
+        return
+    for node in ast.walk(tree):
+        yield node
+        match node:
+            case ast.Call(func=ast.Attribute(attr="run_cell_magic"), args=[_, _, ast.Constant(value=str(body))]):
+                transformed: str = TransformerManager().transform_cell(body)  # type: ignore[no-untyped-call]
+                yield from _nodes(transformed)
+
+
+def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """The names that it binds to what is imported, and each one's path."""
+    match node:
+        case ast.Import(names=names):
+            yield from (
+                (each.asname or each.name.partition(".")[0], each.name if each.asname else each.name.partition(".")[0])
+                for each in names
+            )
+        case ast.ImportFrom(module=str(module), names=names, level=0):
+            yield from ((each.asname or each.name, f"{module}.{each.name}") for each in names)
+
+
+def _imported(path: str) -> Any:
+    """The module or what a module has under a path, where that is imported already."""
+    module, _, name = path.rpartition(".")
+    return sys.modules.get(path) or getattr(sys.modules.get(module), name, None)
 
 
 def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:

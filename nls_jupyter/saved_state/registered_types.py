@@ -1,4 +1,4 @@
-"""Classes that cells have given to pandas and matplotlib: `df.mine`, `dtype="mine"`, `projection="mine"`.
+"""What cells have given to pandas, matplotlib and sqlite3: `df.mine`, `dtype="mine"`, `projection="mine"`, adapters.
 
 What a library's own class is registered for comes back with the import of that library.
 """
@@ -28,6 +28,8 @@ def places() -> tuple[Place, ...]:
         Place("data type", _data_types, _put_data_type, lambda _, parts: name_of(parts[-1]), is_librarys_object),
         Place("projection", _projections, _put_projection, comes_by_itself=is_librarys_object),
         Place("scale", _scales, _put_scale, comes_by_itself=is_librarys_object),
+        Place("sqlite3 adapter", _adapters, _put_adapter, lambda _, parts: name_of(parts[0])),
+        Place("sqlite3 converter", _converters, lambda name, made: _sqlite3().register_converter(name, made)),
         Place("unit", _units, _put_unit, lambda _, parts: name_of(parts[0])),
     )
 
@@ -78,6 +80,34 @@ def _scales() -> Iterator[tuple[Hashable, Entry]]:
 
 def _put_scale(kind: type) -> None:
     importlib.import_module("matplotlib.scale").register_scale(kind)
+
+
+def _sqlite3() -> Any:
+    return importlib.import_module("sqlite3")
+
+
+def _adapters() -> Iterator[tuple[Hashable, Entry]]:
+    """Of any type: to store NumPy's numbers a cell tells a class of a library's a function of Python's."""
+    if (sqlite3 := sys.modules.get("sqlite3")) is not None:
+        for (kind, protocol), adapter in list(sqlite3.adapters.items()):
+            if protocol is sqlite3.PrepareProtocol and not _of_sqlite3(adapter):
+                yield kind, (kind, adapter)
+
+
+def _put_adapter(kind: type, adapter: Any) -> None:
+    _sqlite3().register_adapter(kind, adapter)
+
+
+def _converters() -> Iterator[tuple[Hashable, Entry]]:
+    if (sqlite3 := sys.modules.get("sqlite3")) is not None:
+        for name, converter in list(sqlite3.converters.items()):
+            if not _of_sqlite3(converter):
+                yield name, (name, converter)
+
+
+def _of_sqlite3(function: Any) -> bool:
+    """Whether the module has registered it by itself."""
+    return str(getattr(function, "__module__", "")).partition(".")[0] == "sqlite3"
 
 
 def _units() -> Iterator[tuple[Hashable, Entry]]:

@@ -50,13 +50,21 @@ CASES = {
     "torch": (
         (
             "import torch; torch.set_printoptions(precision=2); torch.set_num_threads(1)\n"
-            "torch.set_flush_denormal(True); torch.set_warn_always(True); torch.hub.set_dir('/tmp/mine')"
+            "torch.set_flush_denormal(True); torch.set_warn_always(True); torch.hub.set_dir('/tmp/mine')\n"
+            "torch.use_deterministic_algorithms(True, warn_only=True); torch.backends.mkldnn.enabled = False\n"
+            "torch.utils.deterministic.fill_uninitialized_memory = False"
         ),
         (
             "assert (str(torch.tensor([1.23456])), torch.get_num_threads()) == ('tensor([1.23])', 1)\n"
             "assert (torch.tensor(1e-310, dtype=torch.float64) * 1).item() == 0.0\n"
-            "assert torch.is_warn_always_enabled() and torch.hub.get_dir() == '/tmp/mine'"
+            "assert torch.is_warn_always_enabled() and torch.hub.get_dir() == '/tmp/mine'\n"
+            "assert torch.get_deterministic_debug_mode() == 1 and not torch.backends.mkldnn.enabled\n"
+            "assert not torch.utils.deterministic.fill_uninitialized_memory"
         ),
+    ),
+    "mpmath": (
+        "import mpmath; mpmath.mp.dps = 40; mpmath.mp.pretty = True",
+        "assert mpmath.mp.dps == 40 and str(mpmath.mpf(1) / 3).count('3') == 40 and mpmath.mp.pretty",
     ),
     "tqdm": (
         "import pandas as pd; from tqdm import tqdm; tqdm.pandas(desc='mine', disable=True)",

@@ -112,3 +112,22 @@ def test_classes_of_cells_that_are_registered_with_abstract_ones_are_their_subcl
         "gc.collect(); assert old() is None\n"
     )
     assert carried_on(before, after) == []
+
+
+def test_how_types_are_written_to_and_read_from_a_database_is_known_in_the_next_process_but_one():
+    before = """
+import collections, sqlite3
+class Point:
+    def __init__(self, x): self.x = x
+sqlite3.register_adapter(Point, lambda point: point.x)
+sqlite3.register_adapter(collections.OrderedDict, len)
+sqlite3.register_converter("point", lambda text: Point(int(text)))
+"""
+    after = """
+with sqlite3.connect(":memory:", detect_types=sqlite3.PARSE_DECLTYPES) as database:
+    database.execute("CREATE TABLE points (at point, size integer)")
+    database.execute("INSERT INTO points VALUES (?, ?)", (Point(7), collections.OrderedDict(a=1)))
+    ((point, size),) = database.execute("SELECT * FROM points")
+assert (type(point), point.x, size) == (Point, 7, 1)
+"""
+    assert carried_on(before, after) == []

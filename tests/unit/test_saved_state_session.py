@@ -271,6 +271,17 @@ def test_what_cells_set_on_modules_and_classes_of_libraries_is_set_again():
     assert carried_on(before, after) == []
 
 
+def test_what_a_magic_or_a_function_with_imports_of_its_own_sets_on_libraries_is_set_again():
+    before = (
+        "%%time\nimport pandas as pd\npd.DataFrame.owner = 'me'\n%precision 3\n#%%\n"
+        "%%capture\nimport math\nmath.tau2 = 6.5\n#%%\n"
+        "def setup():\n    import pandas as frames\n    from collections import OrderedDict as Ordered\n"
+        "    frames.Series.unit = 'm'; Ordered\nsetup()\n"
+    )
+    after = "import math\nassert (pd.DataFrame.owner, math.tau2, pd.Series.unit) == ('me', 6.5, 'm')\n"
+    assert carried_on(before, after) == []
+
+
 def test_what_runs_awaits_is_the_new_shells_own_unless_cells_chose_another():
     before = "async def seven(): return 7\n#%%\nassert await seven() == 7\n"
     own = "from IPython.core.interactiveshell import _asyncio_runner as own\nassert get_ipython().loop_runner is own\n"
