@@ -152,7 +152,11 @@ def test_a_full_disk_degrades_to_memory_and_says_so(path, monkeypatch):
     assert journal.trouble is None
     journal.close()
     recovered = Journal(path)
-    assert workload in recovered.recover().state.workloads
+    found = recovered.recover()
+    assert workload in found.state.workloads
+    assert [entry["sequence"] for entry in found.history[-200:]] == [*range(200)], (
+        "what came meanwhile is there as well"
+    )
     recovered.close()
 
 

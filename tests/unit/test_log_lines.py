@@ -2,10 +2,19 @@ from __future__ import annotations
 
 import io
 import logging
+import threading
 
 import pytest
 
-from nls_scheduler.daemon.log_lines import LINES_AT_ONCE, MESSAGE_LIMIT, TRACEBACK_LIMIT, Bounded, OneLine
+from nls_scheduler.daemon.log_lines import (
+    LINES_AT_ONCE,
+    LINES_KEPT,
+    MESSAGE_LIMIT,
+    TRACEBACK_LIMIT,
+    Bounded,
+    OneLine,
+    Unhurried,
+)
 
 
 class Log:
@@ -77,3 +86,35 @@ def test_each_request_is_told_to_who_asks_for_that(log: Log) -> None:
     for _ in range(LINES_AT_ONCE + 3):
         log.logger.debug("a request")
     assert len(log.lines) == LINES_AT_ONCE + 3
+
+
+class NobodyReads(io.StringIO):
+    """A terminal after Ctrl-S, or a pipe that is full: who writes waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes, self.goes_on = threading.Event(), threading.Event()
+
+    def write(self, text: str) -> int:
+        self.writes.set()
+        assert self.goes_on.wait(60)
+        return super().write(text)
+
+
+def test_where_nobody_reads_the_log_nobody_waits_and_what_was_not_told_is_counted() -> None:
+    stream = NobodyReads()
+    handler = Unhurried(stream)
+    logger = logging.Logger("test")
+    logger.addHandler(handler)
+    logger.warning("first")
+    assert stream.writes.wait(60)
+    for number in range(LINES_KEPT + 3):
+        logger.warning("line %d", number)
+    stream.goes_on.set()
+    while handler._untold or not handler._lines.empty():
+        handler.flush()
+    handler.flush()
+    lines = stream.getvalue().splitlines()
+    assert lines[:2] == ["first", "line 0"]
+    assert lines[2] == "(3 lines were not told, as nobody read them)"
+    assert lines[-1] == f"line {LINES_KEPT - 1}"

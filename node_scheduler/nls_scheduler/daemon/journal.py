@@ -71,6 +71,7 @@ class Journal:
         self._written = NodeState()
         self._leases: dict[WorkloadId, ProcessId] = {}
         self._history: deque[tuple[float, str]] = deque(maxlen=tables.HISTORY_KEPT)
+        self._unwritten: deque[tuple[float, str]] = deque(maxlen=tables.HISTORY_KEPT)
         self._boot_id = ""
         self._since_snapshot = SNAPSHOT_EVERY
         self._retry_at = 0.0
@@ -126,7 +127,10 @@ class Journal:
     def record_history(self, entry: Mapping[str, Any]) -> None:
         """One entry for people."""
         row = (time.time(), tables.JSON.encode(entry))
-        self._write(lambda database: tables.write_history(database, [row]), None)
+        if self._write(lambda database: tables.write_history(database, [*self._unwritten, row]), None):
+            self._unwritten.clear()
+        else:
+            self._unwritten.append(row)
         self._history.append(row)
 
     def record_lease(self, workload: WorkloadId, holder: ProcessId | None) -> None:
@@ -173,33 +177,38 @@ class Journal:
         except (OSError, sqlite3.DatabaseError) as error:
             self._degrade(error)
 
-    def _write(self, work: Callable[[sqlite3.Connection], None], state: NodeState | None) -> None:
-        """Do `work` in one transaction; on failure go on in memory, and try again later with the whole state."""
+    def _write(self, work: Callable[[sqlite3.Connection], None], state: NodeState | None) -> bool:
+        """Do `work` in one transaction; on failure go on in memory, and try again later with the whole state.
+
+        Whether it is done.
+        """
         began = time.monotonic()
         try:
-            self._try_to_write(work, state)
+            return self._try_to_write(work, state)
         finally:
             self.slowness.wrote(time.monotonic() - began)
 
-    def _try_to_write(self, work: Callable[[sqlite3.Connection], None], state: NodeState | None) -> None:
+    def _try_to_write(self, work: Callable[[sqlite3.Connection], None], state: NodeState | None) -> bool:
         self._look_after_files()
         if self._harmed is not None:
             self._written = self._written if state is None else state
-            return
+            return False
         if self._database is None and state is not None and time.monotonic() >= self._retry_at:
             self._write_anew(state)
         if self._database is None:
-            return
+            return False
         try:
             with self._database:
                 work(self._database)
             self._written = self._written if state is None else state
             self._files.remember()
+            return True
         except (sqlite3.Error, OSError) as error:
             if type(error) is sqlite3.DatabaseError:  # what SQLite calls malformed, or no database
                 self._begin_anew(f"was damaged ({error})", self._written if state is None else state)
             else:
                 self._degrade(error)
+        return False
 
     def _look_after_files(self) -> None:
         if self._harmed is None:
@@ -237,13 +246,14 @@ class Journal:
             log.error("while the daemon ran, %s%s", harm, kept)
 
     def _write_anew(self, state: NodeState) -> None:
-        """All that the next daemon must know, and the history where that is gone as well."""
+        """All that the next daemon must know, and the history: of what was not written meanwhile memory alone knows."""
         self._retry_at = time.monotonic() + HARM_RETRY_S
         try:
             with self._connect() as database:
                 tables.write_whole(database, state, self._leases, self._boot_id)
-                if database.execute("SELECT max(sequence) FROM history").fetchone()[0] is None:
-                    tables.write_history(database, self._history)
+                gone = database.execute("SELECT max(sequence) FROM history").fetchone()[0] is None
+                tables.write_history(database, self._history if gone else self._unwritten)
+            self._unwritten.clear()
             self._files.remember()
         except (OSError, sqlite3.Error, JournalError) as error:
             self._degrade(error)

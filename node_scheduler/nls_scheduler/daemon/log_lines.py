@@ -3,28 +3,76 @@
 from __future__ import annotations
 
 import logging
+import queue
+import sys
+import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.units.texts import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TextIO
 
 MESSAGE_LIMIT: Final = 1000
 TRACEBACK_LIMIT: Final = 8000
 LINES_AT_ONCE: Final = 1000
 """Of one place in the code; then `LINES_PER_S`."""
 LINES_PER_S: Final = 1.0
+LINES_KEPT: Final = 1000
+"""For who reads stderr, and does not at the moment; more are not told."""
+_FLUSHED_WITHIN_S: Final = 1.0
 _FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 
 
 def begin(*, verbose: bool) -> None:
     """Log to stderr from now on, what other packages log as well. `verbose`: each request, in whatever number."""
-    handler = logging.StreamHandler()
+    handler = Unhurried(sys.stderr)
     handler.setFormatter(OneLine(_FORMAT))
     handler.addFilter(Bounded())
     logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=[handler])
+
+
+class Unhurried(logging.Handler):
+    """Writes in a thread of its own: who has stopped reading, as a terminal does by Ctrl-S, stops nobody who logs.
+
+    What `LINES_KEPT` lines wait for is not told, but for how many that were.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lines: queue.Queue[str | threading.Event] = queue.Queue(LINES_KEPT)
+        self._untold = 0
+        threading.Thread(target=self._write, name="log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Never waits."""
+        try:
+            self._lines.put_nowait(self.format(record))
+        except queue.Full:
+            self._untold += 1
+
+    def flush(self) -> None:
+        """Until all is written, for a moment at most; `logging` does so at the end of the process."""
+        written = threading.Event()
+        with suppress(queue.Full):
+            self._lines.put_nowait(written)
+            written.wait(_FLUSHED_WITHIN_S)
+
+    def _write(self) -> None:
+        while True:
+            line = self._lines.get()
+            if isinstance(line, threading.Event):
+                line.set()
+                continue
+            untold, self._untold = self._untold, 0
+            told = f"{line}\n({untold} lines were not told, as nobody read them)" if untold else line
+            with suppress(OSError, ValueError):  # nobody is there any more, or the disk is full: nobody can be told
+                self._stream.write(f"{told}\n")
+                self._stream.flush()
 
 
 class OneLine(logging.Formatter):

@@ -101,9 +101,13 @@ async def _serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, _reload, daemon, reload, settings)
+    most = affordable(settings.max_connections)
+    if most < settings.max_connections:
+        of_files = f"{most} connections at most instead of {settings.max_connections}: it may open too few files"
+        log.warning("%s (ulimit -n; LimitNOFILE= of a systemd unit)", of_files)
     server = BoundedServer(
         application(daemon, settings.client_timeout_s),
-        most_connections=affordable(settings.max_connections),
+        most_connections=most,
         most_per_user=settings.bounds.connections,
         tenant_of=daemon.tenant_of,
         max_body_size=READ_LIMIT_BYTES,
