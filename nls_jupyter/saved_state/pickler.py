@@ -175,6 +175,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             return _reduce_inline(layouts)
         if (found := slots.in_the_way_of_pickle(kind)) and maker_of(kind) is object:
             return functools.partial(slots.reduce, found)
+        if reducers.names_itself(kind):
+            return reducers.reduce_named
         return reducers.reduce_delegating if reducers.delegates(kind) else None
 
     def _reduce_class(self, kind: type) -> Any:
@@ -191,6 +193,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         if type(reduced) is not tuple or len(reduced) <= 2:
             return reduced
         reducers.refuse_mapped(kind)
+        reducers.refuse_structs(kind)
         if name_of(kind) != kind.__name__:
             reduced[2][0].setdefault("__qualname__", name_of(kind))
         return classes.as_written(kind, reduced)

@@ -61,6 +61,12 @@ def refuse_mapped(kind: type) -> None:
         raise UnsavableError("a class that SQLAlchemy has mapped to a table", kind)
 
 
+def refuse_structs(kind: type) -> None:
+    """A class of msgspec's is made in C of its annotations and options, of which not all can be read from it."""
+    if "msgspec" in sys.modules and isinstance(kind, type(sys.modules["msgspec"].Struct)):
+        raise UnsavableError("a class of msgspec's", kind)
+
+
 def reduce_module(module: types.ModuleType) -> Any:
     """By name, with the submodules that the process imported beside it (`import urllib.request`)."""
     name = module.__name__
@@ -158,6 +164,19 @@ def reduce_instance(note: Callable[[str], None], handler: Callable[[Any], Any] |
         return reduced
     make, args, state, items, pairs, setter = (*reduced, None, None, None, None)[:6]
     return make, args, (setter, state, vars(thing)), items, pairs, _share_attributes
+
+
+def names_itself(kind: type) -> bool:
+    """Whether its instances may be pickled as the names that they have, as `__reduce__` does it for sentinels."""
+    return kind.__module__ == "__main__" and any("__reduce__" in vars(base) for base in kind.__mro__[:-1])
+
+
+def reduce_named(thing: Any) -> Any:
+    """One that is a name of the notebook's is saved as it is: while it is made, nobody has that name yet."""
+    reduced = thing.__reduce_ex__(5)
+    if isinstance(reduced, str):
+        return copyreg.__newobj__, (type(thing),), object.__getstate__(thing)  # type: ignore[attr-defined]
+    return reduced
 
 
 def delegates(kind: type) -> bool:

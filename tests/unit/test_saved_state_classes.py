@@ -9,7 +9,7 @@ import pytest
 
 from left_out import thinned
 from nls_jupyter import saved_state
-from saved_state_roundtrip import cells, check_in_a_new_process, of_user, saved
+from saved_state_roundtrip import cells, check_in_a_new_process, of_user, roundtrip, saved
 
 CLASSES = {
     "methods and values": """
@@ -400,3 +400,18 @@ it = Client()
     assert not result.manifest.missing
     assert not result.report.missing
     assert space["Client"].connection.asked == result["Client"].connection.asked == []
+
+
+def test_a_class_of_msgspec_is_named_with_its_instances():
+    pytest.importorskip("msgspec", reason="pip install msgspec to check its classes with it")
+    result = roundtrip("""
+import msgspec
+class Point(msgspec.Struct, frozen=True):
+    x: int
+    y: int = 0
+points = [Point(1)]
+other = [1]
+""")
+    assert set(result.unsaved) == {"Point", "points"}
+    assert all("a class of msgspec's" in reason for reason in result.unsaved.values())
+    assert result["other"] == [1]

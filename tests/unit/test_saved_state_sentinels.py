@@ -27,6 +27,21 @@ assert Far(1, 2) == Far(1, y=2, names=[])
 assert dataclasses.fields(Point)[0].default is dataclasses.MISSING
 """,
     ),
+    "one of the notebook's own that names itself": (
+        """
+class _Missing:
+    def __reduce__(self): return "MISSING"
+    def __repr__(self): return "MISSING"
+MISSING = _Missing()
+results = {"accuracy": 0.93, "notes": MISSING}
+def noted(notes=MISSING): return notes is not MISSING
+""",
+        """
+assert results["notes"] is MISSING and not noted() and noted(None) and type(MISSING) is _Missing
+import pickle
+assert pickle.loads(pickle.dumps(MISSING)) is MISSING
+""",
+    ),
     "traits": (
         """
 import traitlets
