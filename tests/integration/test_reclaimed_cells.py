@@ -104,6 +104,14 @@ def test_threads_and_forked_children_take_no_save_points(directory: Path, kept: 
     run(story())
 
 
+async def reclaimed(nb: Notebook, code: str, **options: Any) -> Any:
+    """The reply to a cell that is told to give the GPU back once it has printed `up`."""
+    cell = asyncio.create_task(nb.run(code, **options))
+    await nb.shows(lambda: "up" in nb.text())
+    assert await nb.process.reclaim("bob needs GPU 0", 20.0)
+    return await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S)
+
+
 CATCHES = """
 import nls_jupyter
 try:
@@ -126,10 +134,7 @@ WAITS = [
 def test_a_cell_that_is_told_to_give_the_gpu_back_raises_gpu_reclaimed(directory: Path, kept: Kept, wait: str) -> None:
     async def story() -> None:
         async with notebook(directory, on_save_point=kept.take) as nb:
-            cell = asyncio.create_task(nb.run(CATCHES.format(wait=wait), cell="[1]"))
-            await nb.shows(lambda: "up" in nb.text())
-            assert await nb.process.reclaim("bob needs GPU 0", 20.0)
-            reply = await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S)
+            reply = await reclaimed(nb, CATCHES.format(wait=wait), cell="[1]")
             assert reply["ename"] == "GpuReclaimed"
             assert reply["evalue"].startswith("the GPU was taken back: bob needs GPU 0. The cell was interrupted")
             assert nb.text() == "up\nbob needs GPU 0 20.0 True\n"
@@ -152,10 +157,9 @@ reclaims.ask, time.monotonic = lost, lambda: now
 def test_a_reclaim_whose_signal_is_lost_comes_again_also_where_a_cell_has_frozen_the_clock(directory: Path) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:
-            cell = asyncio.create_task(nb.run(f"{LOSES_THE_FIRST}print('up', flush=True)\n{WAITS[0]}"))
-            await nb.shows(lambda: "up" in nb.text())
-            assert await nb.process.reclaim("bob needs GPU 0", 20.0)
-            assert (await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S))["ename"] == "GpuReclaimed"
+            assert (await reclaimed(nb, f"{LOSES_THE_FIRST}print('up', flush=True)\n{WAITS[0]}"))[
+                "ename"
+            ] == "GpuReclaimed"
 
     run(story())
 
@@ -197,10 +201,7 @@ def test_what_takes_each_interrupt_for_a_ctrl_c_ends_the_cell_with_gpu_reclaimed
 ) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:
-            cell = asyncio.create_task(nb.run(code, on_stdin=lambda _: None))
-            await nb.shows(lambda: "up" in nb.text())
-            assert await nb.process.reclaim("bob needs GPU 0", 20.0)
-            reply = await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S)
+            reply = await reclaimed(nb, code, on_stdin=lambda _: None)
             assert (reply["status"], reply["ename"]) == ("error", "GpuReclaimed")
             assert reply["evalue"].startswith("the GPU was taken back: bob needs GPU 0.")
             assert nb.last("error")["content"]["ename"] == "GpuReclaimed"
@@ -230,10 +231,7 @@ library.train()
 def test_a_library_that_shuts_down_in_order_ends_the_cell_well_and_the_cell_says_why(directory: Path) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:
-            cell = asyncio.create_task(nb.run(SOMEBODY_ELSES))
-            await nb.shows(lambda: "up" in nb.text())
-            assert await nb.process.reclaim("bob needs GPU 0", 20.0)
-            reply = await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S)
+            reply = await reclaimed(nb, SOMEBODY_ELSES)
             assert reply["status"] == "ok"
             assert "GpuReclaimed: the GPU was taken back: bob needs GPU 0." in nb.text("stderr")
 
@@ -247,10 +245,7 @@ def test_who_catches_it_by_itself_is_told_no_more(directory: Path) -> None:
                 "import nls_jupyter, time\ntry:\n    print('up', flush=True)\n    time.sleep(600)\n"
                 "except nls_jupyter.GpuReclaimed: print('in order')"
             )
-            cell = asyncio.create_task(nb.run(code))
-            await nb.shows(lambda: "up" in nb.text())
-            assert await nb.process.reclaim("bob needs GPU 0", 20.0)
-            assert (await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S))["status"] == "ok"
+            assert (await reclaimed(nb, code))["status"] == "ok"
             assert nb.text() + nb.text("stderr") == "up\nin order\n"
 
     run(story())
@@ -281,10 +276,7 @@ def test_a_subtask_of_a_reclaimed_cell_is_cancelled_and_the_cell_is_told(directo
                 "print('up', flush=True)\n"
                 "await asyncio.gather(work(), work())"
             )
-            cell = asyncio.create_task(nb.run(code))
-            await nb.shows(lambda: "up" in nb.text())
-            assert await nb.process.reclaim("bob needs GPU 0", 20.0)
-            assert (await asyncio.wait_for(cell, INTERRUPTED_WITHIN_S))["ename"] == "GpuReclaimed"
+            assert (await reclaimed(nb, code))["ename"] == "GpuReclaimed"
             assert nb.text() == "up\ncancelled\ncancelled\n"
 
     run(story())
