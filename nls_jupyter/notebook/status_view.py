@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.notebook.status_bars import bar
 from nls_jupyter.supervisor.notices import clock_time, ordinal
 from nls_scheduler.units.sizes import format_bytes
+from nls_scheduler.wire.errors import WITHOUT_GPU
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_WITHOUT_GPU = "To try it out without one, start a daemon with simulated GPUs: nls up --simulate 2x16GiB"
 # Not plain JSON: JupyterLab would prefer its tree view to the table.
 MIME_TYPE = "application/vnd.nls.status+json"
 _FIGURES = frozenset({"used", "request", "limit"})
@@ -47,7 +47,7 @@ class GpuStatus:
         """This notebook in one sentence."""
         message = self._status.get("message") or ""
         if not self._status["gpus"]:
-            advice = "" if self._status["simulated"] else _WITHOUT_GPU
+            advice = "" if self._status["simulated"] else WITHOUT_GPU
             return f"{message or 'This node has no GPU.'} {advice}".rstrip()
         simulated = "Simulated GPUs." if self._status["simulated"] else ""
         return " ".join(part for part in (message, simulated, self._own(), self._saved) if part)

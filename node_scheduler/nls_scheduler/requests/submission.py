@@ -12,7 +12,7 @@ from nls_scheduler.core.model.priorities import PRIORITY_LIMIT as PRIORITY_LIMIT
 from nls_scheduler.core.model.spec import Kind, WorkloadSpec
 from nls_scheduler.requests.queue_access import Who, check_priority, priority_in, queue_in
 from nls_scheduler.units.sizes import format_bytes, parse_size, to_bytes
-from nls_scheduler.wire.errors import Problem, impossible, malformed
+from nls_scheduler.wire.errors import WITHOUT_GPU, Problem, impossible, malformed
 from nls_scheduler.wire.protocol import WORKLOAD_NAME_LIMIT, clean_text
 
 if TYPE_CHECKING:
@@ -162,11 +162,7 @@ def no_gpu(why: str | None, known: Iterable[Gpu] = (), *, simulated: bool = Fals
         advice = f"An administrator puts one that is well again back: nls gpu return {indexes[0]}"
     else:
         because = why or "No Gpu of this node can be used at the moment."
-        advice = (
-            ""
-            if simulated
-            else "To try it out without one, start a daemon with simulated GPUs: nls up --simulate 2x16GiB"
-        )
+        advice = "" if simulated else WITHOUT_GPU
     return Problem(503, "No GPU on this node", f"{because} {advice}".rstrip(), "node")
 
 

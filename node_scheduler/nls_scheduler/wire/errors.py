@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 Fault = Literal["client", "server", "node"]
 CONTENT_TYPE: Final = "application/problem+json"
+WITHOUT_GPU: Final = "To try it out without one, start a daemon with simulated GPUs: nls up --simulate 2x16GiB"
 _FIELDS: Final = {"status": int, "title": str, "detail": str, "fault": str}
 
 
