@@ -52,7 +52,7 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
             return replace(state, plan=with_one_more, settled=True), ()
     plan = make_plan(state)
     planned = [_planned(state, workload, plan.entries[key]) for key, workload in state.workloads.items()]
-    changed = [workload for workload in planned if workload is not state.workloads[workload.id]]
+    changed = [new for new, old in zip(planned, state.workloads.values(), strict=True) if new is not old]
     state = replace(state.having(*changed), plan=plan.entries, remembered=plan.remembered, weighed=plan.weighed)
     state = answer_wanted(state)
     commands: list[Command] = []

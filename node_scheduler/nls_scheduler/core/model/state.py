@@ -6,6 +6,7 @@ Times are seconds of the clock of decisions, carried in by events. Memory is in 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import gangs_of
@@ -128,6 +129,11 @@ class NodeState:
         """All gangs among the workloads."""
         return gangs_of(self.workloads.values())
 
+    @computed_from("workloads")
+    def by_precedence(self) -> Sequence[Workload]:
+        """All workloads, who is admitted before others first."""
+        return sorted(self.workloads.values(), key=attrgetter("precedence"))
+
     def on(self, gpu: GpuUuid) -> Sequence[Workload]:
         """The workloads that are on `gpu`, or about to be."""
         return self._by_gpu.get(gpu, ())
@@ -140,15 +146,20 @@ class NodeState:
                 there.setdefault(uuid, []).append(workload)
         return there
 
+    def taken_bytes(self, uuid: GpuUuid) -> int:
+        """What of a Gpu is not free in fact: what is on its way back, or out, still counts as taken."""
+        known = self._taken_bytes.get(uuid)
+        if known is None:
+            gpu = self.gpus[uuid]
+            taken = gpu.foreign_bytes + sum([releasing.bytes for releasing in gpu.releasing])
+            known = taken + sum([workload.takes_bytes[uuid] for workload in self.on(uuid)])
+            self._taken_bytes[uuid] = known
+        return known
+
     @computed_from("gpus", "workloads")
-    def taken_bytes(self) -> Mapping[GpuUuid, int]:
-        """What of each Gpu is not free in fact: what is on its way back, or out, still counts as taken."""
-        return {
-            uuid: gpu.foreign_bytes
-            + sum([releasing.bytes for releasing in gpu.releasing])
-            + sum([workload.takes_bytes[uuid] for workload in self.on(uuid)])
-            for uuid, gpu in self.gpus.items()
-        }
+    def _taken_bytes(self) -> dict[GpuUuid, int]:
+        """Of those Gpus that were asked for: most states are asked for few."""
+        return {}
 
     @computed_from("gpus", "workloads", "policy", "at")
     def usable(self) -> Mapping[GpuUuid, Gpu]:

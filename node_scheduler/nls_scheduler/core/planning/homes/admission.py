@@ -348,8 +348,10 @@ class Admission(Paper):
         smallest = min(alike, key=lambda w: w.spec.request_bytes, default=None)
         if smallest is None or not self._may_find_room(kind, smallest.spec.request_bytes):
             return
+        if any(self.best_fit(smallest, count) is not None for count in counts(smallest)):
+            return
         checkpoint, searched = self.checkpoint(), self.searched
-        if not (self._finds_room(smallest) or self.admit_by_packing(smallest, repacking.may_be_repacked)):
+        if not self.admit_by_packing(smallest, repacking.may_be_repacked):
             self._too_large[kind] = self._unpackable[kind] = smallest.spec.request_bytes
             return
         self.roll_back(checkpoint)

@@ -112,7 +112,7 @@ def _keep_causes(state: NodeState, result: Homes, workloads: Iterable[Workload])
 
 
 def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) -> None:
-    holders = _holders(state, admission.result) if waiting else {}
+    holders = _holders(admission) if waiting else {}
     held: dict[tuple[str, ...], tuple[Why, ...]] = {}
     no_pool: dict[tuple[str, ...], Why | None] = {}
     told: dict[object, Why] = {}
@@ -187,11 +187,12 @@ def _starves_at(state: NodeState, unit: list[Workload]) -> float | None:
     return latest + state.policy.starvation_s
 
 
-def _holders(state: NodeState, result: Homes) -> dict[GpuUuid, Why]:
+def _holders(admission: Admission) -> dict[GpuUuid, Why]:
     """Who holds each Gpu on paper, of those that somebody holds or that are out of service."""
+    state, homes = admission.state, admission.result.homes
     holders: dict[GpuUuid, list[Mention]] = {uuid: [] for uuid in state.gpus}
-    for workload in sorted((state.workloads[key] for key in result.homes), key=admission_order):
-        for uuid in result.homes[workload.id]:
+    for workload in admission.admitted():
+        for uuid in homes[workload.id]:
             holders[uuid].append(workload.mention)
     held = {}
     for gpu in sorted(state.gpus.values(), key=lambda g: g.index):

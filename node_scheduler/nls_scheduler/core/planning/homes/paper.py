@@ -165,7 +165,7 @@ class Paper:
 
     def admitted(self) -> list[Workload]:
         """Who has a home."""
-        return sorted((self.state.workloads[w] for w in self.result.homes), key=admission_order)
+        return [workload for workload in self.state.by_precedence if workload.id in self.result.homes]
 
     @property
     def at(self) -> float:

@@ -241,7 +241,7 @@ def _in_fact(paper: Paper) -> _There:
     """Once for all newcomers for whom nothing has changed."""
     paper.looked_at.places = True
     known = paper.in_fact
-    if not isinstance(known, _There) or known.of != (paper.result.homes, paper.usable):
+    if not isinstance(known, _There) or not known.holds():
         known = paper.in_fact = _There(paper)
     return known
 
@@ -278,7 +278,6 @@ class _There:
     """Everybody with a home, each where it is in fact.
 
     Attributes:
-        of: the homes, and the Gpus on which anybody may have a new one.
         place: of each, the Gpus on which it is taken to be at home.
         free: what is left on each usable Gpu beside all that is held there.
         promised: what is left there beside the requests of those who are taken to be at home there.
@@ -286,7 +285,8 @@ class _There:
 
     def __init__(self, paper: Paper) -> None:
         self.paper = paper
-        self.of = dict(paper.result.homes), paper.usable
+        self._of = dict(paper.result.homes), paper.usable
+        self._version = paper.on_paper.version
         self._open: dict[tuple[str, ...], frozenset[GpuUuid]] = {}
         self.free = {uuid: paper.state.gpus[uuid].capacity_bytes for uuid in paper.free if uuid in paper.usable}
         self.promised = dict(self.free)
@@ -297,6 +297,13 @@ class _There:
                 if uuid in self.free:
                     self.free[uuid] -= self.size_bytes(workload)
                     self.promised[uuid] -= workload.spec.request_bytes
+
+    def holds(self) -> bool:
+        """Whether the same have the same homes still, and may have new ones on the same Gpus."""
+        homes, usable = self._of
+        if self._version != self.paper.on_paper.version and homes == self.paper.result.homes:
+            self._version = self.paper.on_paper.version
+        return self._version == self.paper.on_paper.version and usable == self.paper.usable
 
     def _place_of(self, workload: Workload) -> tuple[GpuUuid, ...]:
         """Where it is, if its home may be there as well; where it is to be, for all others."""
@@ -385,14 +392,13 @@ class _There:
         First where those who are off have room beside all that others hold; then beside what others are promised; then
         with another home for whoever borrows where it is.
         """
-        off = [w for w in self._movable if not w.present]
-        away = [w for w in self._movable if not w.present or self.is_away(w)]
+        off = [self._piece(w) for w in self._movable if not w.present]
+        away = [self._piece(w)._replace(size_bytes=w.spec.request_bytes) for w in self._movable if self.is_away(w)]
         ways = (self._beside(self.free, off), self._beside(self.promised, off), self._beside(self.promised, away))
         return [beside for beside in ways if beside is not None]
 
-    def _beside(self, room: Mapping[GpuUuid, int], workloads: Sequence[Workload]) -> _Beside | None:
+    def _beside(self, room: Mapping[GpuUuid, int], pieces: Sequence[Piece]) -> _Beside | None:
         """Beside what `room` leaves; `None`: others are promised more there than there is."""
-        pieces = [self._piece(w)._replace(size_bytes=w.spec.request_bytes) for w in workloads]
         if min(without(self.promised, pieces).values(), default=0) < 0:
             return None
         cleared = without(room, pieces)

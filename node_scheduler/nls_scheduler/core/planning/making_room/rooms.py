@@ -388,4 +388,4 @@ def room_bytes(state: NodeState, workload: Workload, gpu: Gpu) -> int:
     """What of `gpu` is free in fact for `workload`: what is on its way back, or out, still counts as taken."""
     own = state.workloads.get(workload.id)
     own_bytes = 0 if own is None else own.takes_bytes.get(gpu.uuid, 0)
-    return gpu.memory_total_bytes - state.taken_bytes[gpu.uuid] + own_bytes
+    return gpu.memory_total_bytes - state.taken_bytes(gpu.uuid) + own_bytes
