@@ -221,7 +221,7 @@ class OutputRelay:
             call.note(message)
             self._publish(call, message)
             return
-        if not msg_type.startswith("comm_"):
+        if not msg_type.startswith("comm_") or _moves_outputs(message):
             # Something follows the result or the error (a figure that closes the cell): it keeps its place before that.
             self._let_go(call)
         if msg_type == "execute_result" and call.run_in_caller is not None:
@@ -343,6 +343,13 @@ class OutputRelay:
         # The kernel's own publisher has a socket; a capturing one, or one with hooks, wants to see the outputs itself.
         plain = getattr(publisher, "pub_socket", None) is not None and not OUTPUT_HOOKS.of(publisher, None)
         return not (streams and plain)
+
+
+def _moves_outputs(message: Message) -> bool:
+    """Whether an ipywidgets Output begins or ends to take what belongs to this cell: frontends go by the order."""
+    data = message["content"].get("data")
+    state = data.get("state") if isinstance(data, dict) else None
+    return isinstance(state, dict) and "msg_id" in state
 
 
 def _result_of(message: Message) -> CellResult:

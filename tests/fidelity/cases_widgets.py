@@ -40,6 +40,23 @@ CASES = (
         "with out:\n    print('inside')\n    display('shown inside')\nprint('outside')",
     ),
     case(
+        "an output widget that takes an error",
+        "out = widgets.Output()\nout",
+        "with out:\n    raise ValueError('inside')\nprint('outside')",
+        "with out:\n    raise ValueError('at the end')",
+        "with out:\n    1 / 0\nraise KeyError('of the cell')",
+    ),
+    case(
+        "an output widget that takes a result",
+        "out = widgets.Output()\nout",
+        "import sys\nwith out:\n    sys.displayhook(5)",
+    ),
+    case(
+        "an interaction that fails",
+        "@widgets.interact(x=(0, 10))\ndef fail(x=2):\n    raise ValueError(x)",
+        FromFrontend(2, moved(4)),
+    ),
+    case(
         "an output widget that is cleared",
         "out = widgets.Output()\nout",
         "out.clear_output()\nout.append_stdout('appended')",

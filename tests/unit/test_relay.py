@@ -331,6 +331,19 @@ def test_a_failure_that_the_gpu_process_showed_in_its_own_way_is_not_shown_again
     assert kernel.tracebacks == [(type(ordinary), ordinary, [])]
 
 
+@pytest.mark.parametrize("data", [{"state": {"msg_id": ""}}, {"state": {"value": 1}}, {"state": [1]}, {}, [1], None])
+def test_an_error_goes_where_outputs_went_before_a_widget_moved_them(
+    data: Any, kernel: Kernel, waiting: Waiting, open_relay: OpenRelay
+) -> None:
+    relay = open_relay()
+    msg_id = relay.follow(waiting.append)
+    relay.forward(message("error", msg_id, ename="Odd", evalue="", traceback=[]))
+    relay.forward(message("comm_msg", msg_id, comm_id="c", data=data))
+    relay.finish(msg_id, reply())
+    moved = data == {"state": {"msg_id": ""}}
+    assert kernel.kinds() == (["error", "comm_msg"] if moved else ["comm_msg", "error"])
+
+
 def test_a_result_before_an_error_is_shown(
     kernel: Kernel, waiting: Waiting, monkeypatch: pytest.MonkeyPatch, open_relay: OpenRelay
 ) -> None:
