@@ -38,7 +38,7 @@ from nls_jupyter.between.begun import BegunCell
 from nls_jupyter.between.errors import GpuUsageError
 from nls_jupyter.between.lane import Lane
 from nls_jupyter.between.restoring import RestoredComponent
-from nls_jupyter.gpu_process import open_files, warm_imports
+from nls_jupyter.gpu_process import forked, open_files, warm_imports
 from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower, explain_failed_allocations
 from nls_jupyter.gpu_process.freezable import Freezable
 from nls_jupyter.gpu_process.lane_end import LaneEnd, LaneSession
@@ -100,7 +100,7 @@ class GpuProcessKernel(IPythonKernel):
         self._reclaims.reach(shell)
         explain_failed_allocations(shell, self._follower)
         # ipykernel would end a moment after the cell, in the middle of the next one.
-        shell.ask_exit = _refuse_to_exit
+        shell.ask_exit = self._refuse_to_exit
         room = saved_state.MachineRoom(Path(self.spill_folder) if self.spill_folder else None)
         self._saver = Saver(room, saved_state.Interpreter(self.shell))
         self._saver.on_component = RestoredComponent.inherited().note
@@ -213,8 +213,10 @@ class GpuProcessKernel(IPythonKernel):
         Raises:
             GpuUsageError: no cell runs in this thread that the notebook waits for.
         """
-        if self._cell is None or threading.current_thread() is not threading.main_thread():
-            raise GpuUsageError("%gpu works in cells, not in widgets' callbacks and threads of the GPU process.")
+        mine = threading.current_thread() is threading.main_thread() and os.getpid() == self._pid
+        if self._cell is None or not mine:
+            told = "%gpu works in cells, not in widgets' callbacks, threads and forked children of the GPU process."
+            raise GpuUsageError(told)
         return self._ask("nls_command_request", {"line": line}, *self._cell)
 
     def _inputs_from(self, start: int) -> numbering.Inputs:
@@ -257,12 +259,29 @@ class GpuProcessKernel(IPythonKernel):
         if "cell_meta" in options:  # IPython shows it to hooks, which are not to see what is only between us
             told = options["cell_meta"] or {}
             options["cell_meta"] = {key: value for key, value in told.items() if not key.startswith("nls_")}
-        reply: dict[str, Any] = await super().do_execute(*args, **options)  # type: ignore[no-untyped-call]
+        try:
+            reply: dict[str, Any] = await super().do_execute(*args, **options)  # type: ignore[no-untyped-call]
+        finally:
+            if os.getpid() != self._pid:
+                forked.leave(sys.exception() or self._last_error())
         self._follower.look_again()
         if reply["status"] == "error":
-            error = getattr(self.shell.last_execution_result, "error_in_exec", None)  # type: ignore[union-attr]
-            reply[saved_state.DEAD_GPU] = why_lost(error)
+            reply[saved_state.DEAD_GPU] = why_lost(self._last_error())
         return reply
+
+    def _last_error(self) -> BaseException | None:
+        return getattr(self.shell.last_execution_result, "error_in_exec", None)  # type: ignore[union-attr]
+
+    def post_handler_hook(self) -> None:
+        """A child that a widget's callback forked has nothing to do behind it."""
+        super().post_handler_hook()  # type: ignore[no-untyped-call]
+        if os.getpid() != self._pid:
+            forked.leave(None)
+
+    def _refuse_to_exit(self) -> None:
+        if os.getpid() == self._pid:
+            told = "exit() ends nothing here: %gpu restart gives you a new, empty GPU process."
+            print(told, file=sys.stderr)  # noqa: T201 - the user's cell called this
 
     def save_point(self) -> bool:
         """See `nls_jupyter.save_point`."""
@@ -367,11 +386,6 @@ def _stop_for_ctrl_c() -> None:
     """For a save in the middle of a cell, which is to end."""
     if held_signals.waits(signal.SIGINT):
         raise saved_state.SaveStoppedError("the cell was interrupted")
-
-
-def _refuse_to_exit() -> None:
-    told = "exit() ends nothing here: %gpu restart gives you a new, empty GPU process."
-    print(told, file=sys.stderr)  # noqa: T201 - the user's cell called this
 
 
 def _failed(error: BaseException) -> dict[str, Any]:

@@ -32,6 +32,8 @@ DEADLY = {
     ),
     "goes on in a forked child": ("import os\nif os.fork(): os.abort()", "SIGABRT (signal 6)"),
 }
+FORK = "import os, sys, threading\nchild = os.fork()\n"
+CODE = "os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])"
 # What fails, or does not even that, and leaves the process as it is.
 HARMLESS = {
     "imports a broken module": (
@@ -60,6 +62,18 @@ HARMLESS = {
     ),
     "forks a child that ends": (
         "import os\nchild = os.fork()\nif not child: os._exit(0)\nassert os.waitpid(child, 0)[1] == 0",
+        None,
+    ),
+    "forks a child that runs to the end": (f"{FORK}if child: assert {CODE} == 0", None),
+    "forks a child that raises": (f"{FORK}if not child: 1 / 0\nassert {CODE} == 1", None),
+    "forks a child that calls sys.exit": (f"{FORK}if not child: sys.exit(7)\nassert {CODE} == 7", None),
+    "forks a child that calls exit": (f"{FORK}if child: assert {CODE} == 0\nelse: exit()", None),
+    "forks a child that leaves a thread": (
+        f"{FORK}if child: assert {CODE} == 5\nelse: threading.Timer(0.1, os._exit, [5]).start()",
+        None,
+    ),
+    "forks a child that asks for another GPU process": (
+        f"{FORK}if not child: get_ipython().run_line_magic('gpu', 'release')\nassert {CODE} == 1",
         None,
     ),
 }
