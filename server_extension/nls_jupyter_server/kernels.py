@@ -40,13 +40,16 @@ class Kernels:
     async def places(self, workloads: Iterable[Mapping[str, Any]], found: Mapping[WorkloadId, int]) -> dict[str, Place]:
         """Kernel and notebook by workload id, of those that belong to a kernel of this server.
 
+        Of several notebooks that share a kernel it is the first one that is still there; a console only without any.
+
         Args:
             workloads: the daemon's status entries. Its pids are of its own pid namespace.
             found: by workload id, the pid of a supervisor that was found here.
         """
         kernels = self.by_pid()
         sessions: list[dict[str, Any]] = await self._sessions.list_sessions()
-        paths = {s["kernel"]["id"]: s["path"] for s in sessions if s.get("kernel")}
+        sessions.sort(key=lambda session: session.get("type") != "notebook")
+        paths = {s["kernel"]["id"]: s["path"] for s in reversed(sessions) if s.get("kernel")}
         places: dict[str, Place] = {}
         for workload in workloads:
             pid = found.get(workload["id"]) or workload.get("supervisor_pid") or workload["pid"]

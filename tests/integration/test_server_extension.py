@@ -71,6 +71,29 @@ def test_a_notebook_that_is_renamed_is_shown_by_its_new_name(bench: LabBench) ->
     assert (seen["path"], seen["kernel_id"]) == (renamed["path"], book.notebook.kernel_id)
 
 
+@pytest.mark.long("what pages are told in rare cases")
+def test_of_notebooks_that_share_a_kernel_the_one_that_was_there_first_gives_the_name(bench: LabBench) -> None:
+    page, book = bench.page(), bench.open()
+    book.gpu("1")
+    authorized = {"Authorization": f"token {bench.token}"}
+    kernel = {"id": book.notebook.kernel_id}
+
+    def attach(path: str, kind: str) -> None:
+        session = {"path": path, "type": kind, "name": path, "kernel": kernel}
+        assert bench.raw(path="/api/sessions", method="POST", headers=authorized, body=json.dumps(session)).code == 201
+
+    attach("console-1", "console")
+    attach("second.ipynb", "notebook")
+    seen = bench.until(page, lambda s: (w := named(s, book.name)) and w["kernel_id"] and w)
+    assert seen["path"] == book.name
+    sessions = json.loads(bench.raw(path="/api/sessions", headers=authorized).body)
+    (first,) = (session["id"] for session in sessions if session["path"] == book.name)
+    renamed = json.dumps({"path": "thesis.ipynb"})
+    assert bench.raw(path=f"/api/sessions/{first}", method="PATCH", headers=authorized, body=renamed).code == 200
+    seen = bench.until(page, lambda s: named(s, "thesis.ipynb"))
+    assert (seen["path"], seen["kernel_id"]) == ("thesis.ipynb", kernel["id"])
+
+
 @LONG
 def test_a_notebook_that_only_waits_is_known_as_its_kernels(directory: Path) -> None:
     with lab_bench(directory, "1x256MiB") as bench:

@@ -1,0 +1,43 @@
+"""Which notebook a workload is shown as, where several sessions of a server share its kernel."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jupyter_server")
+
+from nls_jupyter_server.kernels import Kernels
+from nls_scheduler.core.model.ids import WorkloadId
+
+W = WorkloadId("w")
+
+
+def shown(*sessions: tuple[str, str]) -> str | None:
+    """The path that is shown where these sessions, by path and kind, have been opened one after the other."""
+
+    async def listed() -> list[dict[str, Any]]:
+        return [{"path": path, "type": kind, "kernel": {"id": "k"}} for path, kind in sessions]
+
+    kernel = SimpleNamespace(provisioner=SimpleNamespace(pid=os.getpid()))
+    kernels: Any = SimpleNamespace(list_kernel_ids=lambda: ["k"], get_kernel=lambda _: kernel)
+    manager: Any = SimpleNamespace(list_sessions=listed)
+    places = asyncio.run(Kernels(kernels, manager).places([{"id": W}], {W: os.getpid()}))
+    assert places[W][0] == "k"
+    return places[W][1]
+
+
+def test_the_notebook_that_was_there_first_gives_the_name() -> None:
+    assert shown(("a.ipynb", "notebook"), ("b.ipynb", "notebook")) == "a.ipynb"
+    assert shown(("b.ipynb", "notebook")) == "b.ipynb"
+    assert shown() is None
+
+
+def test_a_console_gives_it_only_where_there_is_no_notebook() -> None:
+    assert shown(("a.ipynb", "notebook"), ("console-1", "console")) == "a.ipynb"
+    assert shown(("console-1", "console"), ("a.ipynb", "notebook")) == "a.ipynb"
+    assert shown(("console-1", "console")) == "console-1"
