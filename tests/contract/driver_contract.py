@@ -124,6 +124,14 @@ class DriverContract:
         assert driver.why_none() is not None
         driver.close()
 
+    def test_what_is_there_and_not_chosen_is_left_out(self, driver, serving):
+        first, *others = (gpu.uuid for gpu in driver.discover())
+        assert driver.left_out() == frozenset()
+        chosen = serving("0")
+        assert [gpu.uuid for gpu in chosen.discover()] == [first]
+        assert chosen.left_out() == frozenset(others)
+        chosen.close()
+
     def test_links_are_told_from_both_ends_and_never_to_a_gpu_itself(self, driver):
         gpus = {gpu.uuid: gpu for gpu in driver.discover()}
         for gpu in gpus.values():

@@ -116,6 +116,23 @@ def test_a_gpu_that_vanishes_is_left_by_the_deadline_and_then_forgotten() -> Non
     assert lost not in stage.node.state.gpus
 
 
+def test_who_stays_on_a_gpu_that_is_out_of_service_reads_that_and_why() -> None:
+    stage = Stage(2)
+    stage.command("train")
+    lost = stage.uuid(0)
+    left = tuple(gpu for gpu in stage.node.state.gpus.values() if gpu.uuid != lost)
+    for event, kind in (
+        (ev.GpusDiscovered(stage.node.now, left, frozenset({lost})), Reason.LEFT_OUT),
+        (ev.GpusDiscovered(stage.node.now, left), Reason.VANISHED),
+    ):
+        stage.node.tell(event)
+        out = stage.why(Reason.OUT_OF_SERVICE, gpus=[0], because=[Why(kind)])
+        assert stage.reason("train") == stage.why(Reason.STAYS, gpus=[0], shares=[1], because=[out])
+        assert stage.runs("train")
+    stage.node.tell(ev.GpusDiscovered(stage.node.now, (replace(stage.node.state.gpus[lost], healthy=True), *left)))
+    assert stage.reason("train") == stage.why(Reason.AT_HOME, gpus=[0], shares=[1])
+
+
 def test_a_wait_is_counted_from_its_beginning_whatever_its_user_does_meanwhile() -> None:
     stage = Stage(1)
     stage.command("holder")

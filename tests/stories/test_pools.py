@@ -296,6 +296,23 @@ def test_who_waits_in_a_pool_that_is_configured_no_more_reads_that() -> None:
     assert stage.runs("waits")
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_who_stays_on_a_gpu_whose_pool_has_changed_reads_that(enabled: bool) -> None:
+    stage = Stage(2)
+    stage.command("train")
+    stage.notebook("book", 0.5)
+    assert (stage.gpu("train"), stage.gpu("book")) == (0, 1)
+    stage.changes(pools=(Pool("other", ("0", "1"), enabled=enabled),))
+    for name, gpu in (("train", 0), ("book", 1)):
+        closed = stage.why(Reason.POOL_CLOSED, gpus=[gpu], names=["other"])
+        assert stage.reason(name) == stage.why(Reason.STAYS, gpus=[gpu], shares=[1], because=[closed])
+    stage.after(60)
+    assert stage.runs("train", "book")
+    stage.changes(pools=())
+    assert stage.reason("train") == stage.why(Reason.AT_HOME, gpus=[0], shares=[1])
+    assert stage.reason("book") == stage.why(Reason.AT_HOME_WITH_BURST, gpus=[1], shares=[1])
+
+
 def test_who_waits_for_a_pool_that_is_off_reads_that() -> None:
     stage = Stage(2, pools=(Pool("first", ("0",)),))
     stage.command("elsewhere", 0.5)

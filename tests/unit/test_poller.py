@@ -34,6 +34,7 @@ class ScriptedDriver:
 
     def __init__(self) -> None:
         self.there = [A, B]
+        self.left: frozenset[GpuUuid] = frozenset()
         self.sick: dict[GpuUuid, str] = {}
         self.fails: str | None = None
         self.stuck: threading.Event | None = None
@@ -43,6 +44,9 @@ class ScriptedDriver:
     def discover(self) -> Sequence[GpuInfo]:
         self.searches += 1
         return [GpuInfo(uuid, "ab".index(uuid[-1]), "Test", 16 * GIB) for uuid in self.there]
+
+    def left_out(self) -> frozenset[GpuUuid]:
+        return self.left
 
     def why_none(self) -> str | None:
         return None if self.there else "There is none."
@@ -169,11 +173,27 @@ def test_a_gpu_that_had_vanished_when_a_daemon_ended_is_healthy_when_the_next_on
         pass
 
     before = play(nothing).state
-    lost = replace(before.gpus[A], healthy=False, unhealthy_reason=Why(Reason.VANISHED))
-    broken = replace(before.gpus[B], healthy=False, unhealthy_reason=Why(Reason.UNHEALTHY))
-    node = play(nothing, replace(before, gpus={A: lost, B: broken}))
-    assert node.state.gpus[A].healthy
-    assert not node.state.gpus[B].healthy
+    for was in (Reason.VANISHED, Reason.LEFT_OUT):
+        lost = replace(before.gpus[A], healthy=False, unhealthy_reason=Why(was))
+        broken = replace(before.gpus[B], healthy=False, unhealthy_reason=Why(Reason.UNHEALTHY))
+        node = play(nothing, replace(before, gpus={A: lost, B: broken}))
+        assert node.state.gpus[A].healthy
+        assert not node.state.gpus[B].healthy
+
+
+def test_a_gpu_that_the_daemon_is_to_leave_out_is_told_apart_from_one_that_has_vanished(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def leave_one_out(node: Node) -> None:
+        node.driver.there, node.driver.left = [B], frozenset({A})
+        node.poller.search()
+        await node.poller.poll()
+
+    node = play(leave_one_out)
+    (told,) = (event for event in node.events[1:] if isinstance(event, GpusDiscovered))
+    assert told.left_out == {A}
+    assert "GPU 0 (GPU-a) is out of service: the daemon was started without it" in caplog.text
+    assert "vanished" not in caplog.text
 
 
 def test_a_new_gpu_is_found_when_somebody_asks_for_a_search() -> None:

@@ -59,6 +59,8 @@ MANY_HELD_READS = "no room for 8 GiB on one GPU: {}; {}; {}; 22 more reasons".fo
     *(f"GPU-{number} is held by n0 and n1 and n2 and n3 and n4 and n5 and n6 and 2 more" for number in range(3))
 )
 
+LEFT_OUT = Why(Reason.LEFT_OUT)
+OUT = Why(Reason.OUT_OF_SERVICE, gpus=(A,), because=(LEFT_OUT,))
 TABLE = [
     (said("exited with code 3"), "exited with code 3"),
     (Why(Reason.AT_HOME, gpus=(A, B), bytes=(4 * GIB,)), "at home on GPU 0 and GPU 1, 4 GiB guaranteed"),
@@ -248,6 +250,14 @@ TABLE = [
     ),
     (Why(Reason.OUT_OF_SERVICE, gpus=(A,)), "GPU 0 is out of service"),
     (Why(Reason.OUT_OF_SERVICE, gpus=(A, B)), "GPU 0 and GPU 1 are out of service"),
+    (
+        Why(Reason.STAYS, gpus=(A,), bytes=(8 * GIB,), because=(OUT,)),
+        (
+            "stays on GPU 0 while it runs, may use up to 8 GiB; GPU 0 is out of service: the daemon was started "
+            "without it"
+        ),
+    ),
+    (Why(Reason.POOL_CLOSED, gpus=(A,), names=("a100",)), "GPU 0 is in the pool 'a100', which is not open to it"),
     (Why(Reason.ENDED_UNSEEN), "it ended unseen"),
     (Why(Reason.ADOPTED), "the daemon had lost its journal, and its supervisor told how it is"),
     (Why(Reason.BACK_IN_SERVICE, because=(said("Xid 79"),)), "in service again after: Xid 79"),
@@ -256,6 +266,7 @@ TABLE = [
     (Why(Reason.POOL_OFF, names=("a100",)), "the pool 'a100' is off"),
     (Why(Reason.UNHEALTHY), "it is unhealthy"),
     (Why(Reason.VANISHED), "it has vanished"),
+    (LEFT_OUT, "the daemon was started without it"),
     (Why(Reason.STUCK), "a process that was ended does not let go of its memory"),
     (Why(Reason.NOT_THERE), "this notebook's process does not run on that GPU now"),
     (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nls_scheduler.daemon.ports import Driver, GpuInfo, GpuSample
 
 T = TypeVar("T")
-_VANISHED: Final = Why(Reason.VANISHED)
+_GONE: Final = (Why(Reason.VANISHED), Why(Reason.LEFT_OUT))
 PATIENCE_S: Final = 10.0
 """A poll that is late by more than this means a driver that hangs."""
 log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class Poller:
         self._discovered_at: float | None = None
         self._polling = asyncio.Lock()
         self._infos: Sequence[GpuInfo] = ()
+        self._left_out: frozenset[GpuUuid] = frozenset()
         self._absent: set[GpuUuid] = set()
         self._ever_seen: set[GpuUuid] = set()
         self._returned: set[GpuUuid] = set()
@@ -183,6 +184,7 @@ class Poller:
     async def _discover(self, at: float) -> None:
         self._discovered_at = at
         self._infos = await self._in_thread(self._driver.discover)
+        self._left_out = await self._in_thread(self._driver.left_out)
         self._ever_seen |= {info.uuid for info in self._infos}
 
     def _tell_gpus(
@@ -198,8 +200,9 @@ class Poller:
         # A vanished Gpu on which somebody still is stays known as unhealthy: it is told again with each search only.
         news = searched or any(known[uuid].healthy for uuid in gone)
         if any(known.get(gpu.uuid) != gpu for gpu in gpus) or (gone and news):
-            _log_health(known, gpus)
-            self._apply(GpusDiscovered(at, gpus))
+            told = GpusDiscovered(at, gpus, self._left_out)
+            _log_health(known, told)
+            self._apply(told)
 
     def _discovery_is_due(self, at: float) -> bool:
         state = self._state()
@@ -224,7 +227,7 @@ def _gpu(info: GpuInfo, known: Gpu | None, told: str | None, forgiven: Collectio
     why = None if told is None else said(told)
     if known is None:
         known = Gpu(info.uuid, info.index, info.name, info.memory_total_bytes)
-    elif why is None and not known.healthy and info.uuid not in forgiven and known.unhealthy_reason != _VANISHED:
+    elif why is None and not known.healthy and info.uuid not in forgiven and known.unhealthy_reason not in _GONE:
         why = known.unhealthy_reason or said("it was out of service before")
     return replace(
         known,
@@ -239,16 +242,17 @@ def _gpu(info: GpuInfo, known: Gpu | None, told: str | None, forgiven: Collectio
     )
 
 
-def _log_health(known: Mapping[GpuUuid, Gpu], gpus: Sequence[Gpu]) -> None:
-    for gpu in gpus:
+def _log_health(known: Mapping[GpuUuid, Gpu], told: GpusDiscovered) -> None:
+    for gpu in told.gpus:
         before = known.get(gpu.uuid)
         if not gpu.healthy and (before is None or before.unhealthy_reason != gpu.unhealthy_reason):
             log.error("%s (%s) is out of service: %s", gpu.label, gpu.uuid, _told(gpu))
         elif gpu.healthy and before is not None and not before.healthy:
             log.info("%s (%s) is back in service", gpu.label, gpu.uuid)
-    for uuid in known.keys() - {gpu.uuid for gpu in gpus}:
+    for uuid in known.keys() - {gpu.uuid for gpu in told.gpus}:
         if known[uuid].healthy:
-            log.error("%s (%s) has vanished", known[uuid].label, uuid)
+            gone = replace(known[uuid], unhealthy_reason=Why(told.why_gone(uuid)))
+            log.error("%s (%s) is out of service: %s", gone.label, uuid, _told(gone))
 
 
 def _told(gpu: Gpu) -> str:

@@ -65,6 +65,9 @@ class Driver(Protocol):
     def discover(self) -> Sequence[GpuInfo]:
         """The node's Gpus. An empty sequence means a node without any; `why_none` then says why."""
 
+    def left_out(self) -> frozenset[GpuUuid]:
+        """Gpus of this machine that the last `discover` has left out, as this daemon was started without them."""
+
     def why_none(self) -> str | None:
         """One sentence for the user when `discover` found nothing, else `None`."""
 

@@ -91,6 +91,7 @@ class NvmlDriver:
         self._pids = HostPids.from_environment(os.environ)
         self._initialised = False
         self._parts: dict[GpuUuid, _Part] = {}
+        self._left_out: frozenset[GpuUuid] = frozenset()
         self._listed: dict[GpuUuid, _Listed] = {}
         self._start_times: dict[int, int] = {}
         self._xids = _XidWatch()
@@ -128,6 +129,7 @@ class NvmlDriver:
         self._selection = self._selection.pinned(found)
         selected = self._selection.of(found)
         self._parts = {info.uuid: parts[info.uuid] for info in selected}
+        self._left_out = frozenset(parts.keys() - self._parts.keys())
         self._listed = {uuid: listed for uuid, listed in self._listed.items() if uuid in self._parts}
         self._xids.watch(self._parts.values())
         unmet = self._selection.unmet(found)
@@ -137,6 +139,10 @@ class NvmlDriver:
         none = "The NVIDIA driver works, but shows no GPU: check `nvidia-smi -L`." if not found else unmet
         self._why_none = None if selected else none
         return selected
+
+    def left_out(self) -> frozenset[GpuUuid]:
+        """Those that the driver shows, and that are not selected."""
+        return self._left_out
 
     def why_none(self) -> str | None:
         """The last discovery's reason for finding nothing."""

@@ -173,6 +173,11 @@ class SimulatedDriver:
             if other != index and other // _GPUS_PER_NUMA_NODE == index // _GPUS_PER_NUMA_NODE
         }
 
+    def left_out(self) -> frozenset[GpuUuid]:
+        """Those whose ledgers are there, and which are not selected."""
+        there = self._there()
+        return frozenset(gpu.uuid for gpu in there).difference(gpu.uuid for gpu in self._selection.of(there))
+
     def why_none(self) -> str | None:
         """A simulation has at least one Gpu unless somebody removed the ledgers or selected others."""
         there = self._there()

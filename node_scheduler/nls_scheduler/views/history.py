@@ -83,14 +83,14 @@ class Recorder:
             self._causes.pop(ended, None)
         return found
 
-    def _of_gpus(self, before: NodeState, after: NodeState) -> Iterator[Entry]:
+    def _of_gpus(self, before: NodeState, event: events.Event, after: NodeState) -> Iterator[Entry]:
         """Gpus that went out of service or came back."""
         out_before, out = out_of_service(before), out_of_service(after)
         for uuid in {**before.gpus, **after.gpus}:
             was, now, why_before = before.gpus.get(uuid), after.gpus.get(uuid), out_before.get(uuid)
             if now is None:
-                if was is not None and why_before is None:
-                    yield self._gpu_entry(after, was, "gpu_unhealthy", Why(Reason.VANISHED))
+                if was is not None and why_before is None and isinstance(event, events.GpusDiscovered):
+                    yield self._gpu_entry(after, was, "gpu_unhealthy", Why(event.why_gone(uuid)))
                 continue
             why = out.get(uuid)
             if why is not None and why_before is None:
@@ -107,7 +107,7 @@ class Recorder:
         return Entry(self._sequence, self._at, wall_time(self._at), about, event, why, labels_of(why, state))
 
     def _changes(self, before: NodeState, event: events.Event, after: NodeState) -> list[Entry]:
-        found = list(self._of_gpus(before, after))
+        found = list(self._of_gpus(before, event, after))
         about = getattr(event, "workload", None)
         for workload_id in {**before.workloads, **after.workloads}:
             was, now = before.workloads.get(workload_id), after.workloads.get(workload_id)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nls_scheduler.core.model.reasons import Reason
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -24,9 +26,14 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class GpusDiscovered(Event):
-    """The node's Gpus as they are now; one that is missing has vanished."""
+    """The node's Gpus as they are now; one that is missing has vanished, or is `left_out` by this daemon's start."""
 
     gpus: tuple[Gpu, ...]
+    left_out: frozenset[GpuUuid] = frozenset()
+
+    def why_gone(self, gpu: GpuUuid) -> Reason:
+        """Why a Gpu that was there is missing."""
+        return Reason.LEFT_OUT if gpu in self.left_out else Reason.VANISHED
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     GOES_HOME = "goes-home"
     WISHED = "wished-by-user"
     GROWS = "grows"
+    STAYS = "stays-while-it-runs"
     STAYS_AS_GUEST = "stays-while-nobody-needs-it"
 
     # Who makes it leave
@@ -104,8 +105,10 @@ class Reason(StrEnum):
     NO_GPU = "no-gpu-in-service"
     NO_POOL = "pool-not-configured"
     POOL_OFF = "pool-off"
+    POOL_CLOSED = "gpu-in-other-pool"
     UNHEALTHY = "gpu-unhealthy"
     VANISHED = "gpu-vanished"
+    LEFT_OUT = "gpu-left-out"
     STUCK = "memory-stuck"
     BACK_IN_SERVICE = "gpu-back-in-service"
 

@@ -76,6 +76,7 @@ def _as_mostly(
         kind, size_bytes = _what_is_said(draft, workload, current, before.home)
         why = before.reason
         is_so = why.kind is kind and why.bytes == (size_bytes,) and before.allowance_bytes == draft.allowances[key]
+        is_so = is_so and not _why_nobody_comes(draft, workload, current)
         return before if is_so else None
     waits = draft.homes.waits.get(key)
     if before.home or waits is None or not workload.wants_gpu or workload.frozen is not None:
@@ -331,7 +332,11 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
         return Why(Reason.GANG_WITHOUT_ROOM, names=(workload.spec.gang,))
     home = draft.homes.homes[workload.id]
     kind, size_bytes = _what_is_said(draft, workload, target, home)
-    because = (Why(Reason.HOME, gpus=home),) if kind is Reason.BORROWS else ()
+    because = _why_nobody_comes(draft, workload, target) if workload.present else ()
+    if because:
+        kind = Reason.STAYS
+    elif kind is Reason.BORROWS:
+        because = (Why(Reason.HOME, gpus=home),)
     return _as_before(draft, workload, kind, target, bytes_=(size_bytes,), because=because)
 
 
@@ -352,6 +357,19 @@ def _as_before(
         if (why.kind, why.gpus, why.who, why.bytes, why.because) == (kind, gpus, who, bytes_, because):
             return why
     return Why(kind, gpus=gpus, who=who, bytes=bytes_, because=because)
+
+
+def _why_nobody_comes(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, ...]) -> tuple[Why, ...]:
+    """Why it could not come to `gpus`, on which it is, as things are now; empty where it could."""
+    state, found = draft.state, []
+    for uuid in gpus:
+        gpu, pool = state.gpus[uuid], state.pools[uuid]
+        if not gpu.healthy:
+            because = gpu.unhealthy_reason or Why(Reason.UNHEALTHY)
+            found.append(Why(Reason.OUT_OF_SERVICE, gpus=(uuid,), because=(because,)))
+        elif workload.given_home is None and not (pool.enabled and pool.name in workload.spec.pools):
+            found.append(Why(Reason.POOL_CLOSED, gpus=(uuid,), names=(pool.name,)))
+    return tuple(found)
 
 
 def _what_is_said(

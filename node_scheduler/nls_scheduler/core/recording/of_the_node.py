@@ -127,9 +127,9 @@ def _(event: ev.GpusDiscovered, state: NodeState) -> NodeState:
                 links=gpu.links,
             )
     for uuid, old in state.gpus.items():
-        # A vanished Gpu stays as an unhealthy one while somebody is still on it.
+        # A Gpu that is gone stays as an unhealthy one while somebody is still on it.
         if uuid not in gpus and any(uuid in w.current for w in state.workloads.values()):
-            why = Why(Reason.VANISHED)
+            why = Why(event.why_gone(uuid))
             gpus[uuid] = replace(old, healthy=False, unhealthy_reason=why, memory_used_bytes=None, releasing=())
     return replace(state, gpus=gpus)
 
