@@ -127,6 +127,18 @@ def test_the_longest_wait_ends_though_the_daemon_is_stopped(daemon: DaemonProces
     assert "queued" not in {entry["event"] for entry in daemon.request("GET", "/v1/history")[1]["entries"]}
 
 
+def test_nls_run_says_that_a_daemon_is_stopped_and_goes_on_with_it(daemon: DaemonProcess) -> None:
+    assert daemon.process is not None
+    held_up(daemon, signal.SIGSTOP)
+    waits = daemon.start_nls("run", "--", "echo", "ran")
+    assert waits.stderr is not None
+    told = waits.stderr.readline()
+    held_up(daemon, signal.SIGCONT)
+    assert f"has not answered yet: its process {daemon.process.pid} is stopped, and `kill -CONT" in told
+    assert told.endswith("has it go on; waiting for it\n")
+    assert waits.communicate(timeout=30) == ("ran\n", "")
+
+
 ASKING = [(words,) for words in (("status",), ("history",), ("explain", "any"), ("release", "any"))]
 
 

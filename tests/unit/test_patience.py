@@ -50,6 +50,29 @@ def test_what_else_is_waited_for_is_told_as_well() -> None:
     ]
 
 
+def test_an_answer_that_is_late_is_told_of_once_while_it_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "LATE_S", 0.0)
+    told: list[str] = []
+
+    async def story() -> None:
+        late = asyncio.Event()
+
+        def tell(sentence: str) -> None:
+            told.append(sentence)
+            late.set()
+
+        async def ask() -> str:
+            await late.wait()
+            return waits.sentence or ""
+
+        waits = Patience(tell)
+        assert await waits.until_answered(ask, lambda: "it is stopped") == "it is stopped; waiting for it"
+        assert waits.sentence is None
+
+    asyncio.run(story())
+    assert told == ["it is stopped; waiting for it"]
+
+
 @pytest.mark.parametrize(("may_come", "waits"), [(False, False), (True, True)])
 def test_what_does_not_come_is_said_at_once_or_in_the_end(*, may_come: bool, waits: bool) -> None:
     told: list[str] = []

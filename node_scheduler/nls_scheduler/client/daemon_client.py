@@ -213,7 +213,12 @@ class DaemonClient:
     async def _answer(self, method: str, path: str, fields: Mapping[str, Any] | None) -> HTTPResponse:
         if self._patience is None:
             return await self._ask(method, path, fields)
-        return await self._patience.until_answered(lambda: self._ask_or_start(method, path, fields))
+        return await self._patience.until_answered(lambda: self._ask_or_start(method, path, fields), self._not_yet)
+
+    def _not_yet(self) -> str:
+        holder = holder_of(self.socket)
+        why = f": {holder}" if holder is not None and holder.stopped else ""
+        return f"the daemon at {self.socket} has not answered yet{why}"
 
     async def _ask_or_start(self, method: str, path: str, fields: Mapping[str, Any] | None) -> HTTPResponse:
         try:

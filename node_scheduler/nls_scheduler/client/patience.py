@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 WITHIN_S: Final = 30.0
 FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
+LATE_S: Final = 2.0
+"""A daemon that works has answered by then."""
 T = TypeVar("T")
 
 
@@ -33,22 +35,35 @@ class Patience:
         self._within_s = within_s
         self.sentence: str | None = None
 
-    async def until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """What `ask` returns, once it does. Raises what it raises, DaemonUnreachable when it is too late."""
+    async def until_answered(self, ask: Callable[[], Awaitable[T]], late: Callable[[], str] | None = None) -> T:
+        """What `ask` returns, once it does. Raises what it raises, DaemonUnreachable when it is too late.
+
+        `late` says what is known while an answer does not come.
+        """
         loop = asyncio.get_running_loop()
         began, pause_s = loop.time(), FIRST_PAUSE_S
         try:
             while True:
+                is_late = None if late is None else loop.call_later(LATE_S, self._tell_late, late)
                 try:
                     return await ask()
                 except DaemonUnreachable as away:
                     if not away.may_come or loop.time() - began > self._within_s:
                         raise
                     sentence = f"{away.awaited}; waiting for it, for {self._within_s:g} s at most"
-                if sentence != self.sentence:
-                    self.sentence = sentence
-                    self._tell(sentence)
+                finally:
+                    if is_late is not None:
+                        is_late.cancel()
+                self._say(sentence)
                 await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 - spreads clients, no secret
                 pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
         finally:
             self.sentence = None
+
+    def _tell_late(self, late: Callable[[], str]) -> None:
+        self._say(f"{late()}; waiting for it")
+
+    def _say(self, sentence: str) -> None:
+        if sentence != self.sentence:
+            self.sentence = sentence
+            self._tell(sentence)
