@@ -262,6 +262,22 @@ def test_a_supervisor_of_another_version_is_refused_before_the_protocol_is_switc
         assert (code, problem["title"]) == (426, "Upgrade required")
 
 
+NO_HTTP = [
+    b"nonsense\r\n\r\n",
+    b"\x16\x03\x01\x02\r\n\r\n",
+    b"GET /v1/status HTTP/1.1\r\nHost\r\n\r\n",
+    b"GET /v1/status HTTP/1.1\r\nHost: nls\r\nContent-Length: -1\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("sent", NO_HTTP)
+def test_what_is_no_http_is_answered_with_a_bare_400_and_let_go(shared_daemon: DaemonProcess, sent: bytes) -> None:
+    with shared_daemon.connection() as connection:
+        connection.sendall(sent)
+        assert answer_of(connection) == b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    assert shared_daemon.status()["workloads"] == []
+
+
 UNDECODABLE = [
     ("GET", "/v1/status?protocol=%ff"),
     ("GET", "/v1/events?passive=%ff"),
