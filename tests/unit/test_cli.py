@@ -203,7 +203,7 @@ def test_the_history_reads_as_a_table() -> None:
     assert render_history([]) == "Nothing has happened yet."
 
 
-def test_the_history_has_the_time_of_this_place_and_the_day_where_it_is_not_today(
+def test_the_history_has_the_time_of_this_place_and_the_day_and_year_where_these_are_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TZ", "America/New_York")
@@ -215,6 +215,11 @@ def test_the_history_has_the_time_of_this_place_and_the_day_where_it_is_not_toda
         assert told == ["11-20 23:59:10", "11-21 00:00:10"]
         assert render_history(entries[1:], date(2026, 11, 21)).splitlines()[1].startswith("00:00:10  n")
         assert render_history(entries[:1], date(2026, 11, 21)).splitlines()[1].startswith("11-20 23:59:10  n")
+        told = [line.split("  ")[0] for line in render_history(entries, date(2027, 1, 2)).splitlines()[1:]]
+        assert told == ["2026-11-20 23:59:10", "2026-11-21 00:00:10"]
+        later = [*entries, {"time": "2027-01-02T12:00:00+00:00", **rest}]
+        told = [line.split("  ")[0] for line in render_history(later, date(2027, 1, 2)).splitlines()[1:]]
+        assert told == ["2026-11-20 23:59:10", "2026-11-21 00:00:10", "2027-01-02 07:00:00"]
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -48,11 +48,17 @@ def render(entries: list[dict[str, Any]], today: date | None = None) -> str:
     if not entries:
         return "Nothing has happened yet."
     times = [local(entry["time"]) for entry in entries]
-    # Of today the time is enough.
-    dated = {time.date() for time in times} != {today or datetime.now().astimezone().date()}
-    told = [time.strftime("%m-%d %H:%M:%S" if dated else "%H:%M:%S") for time in times]
+    written = _written({time.date() for time in times}, today or datetime.now().astimezone().date())
+    told = [time.strftime(written) for time in times]
     rows = [_row(entry, at) for entry, at in zip(entries, told, strict=True)]
     return table([["TIME", "WORKLOAD", "EVENT", "SECONDS", "GPU MEMORY", "WHY"], *rows])
+
+
+def _written(days: set[date], today: date) -> str:
+    """How times are written: of today the time is enough, and of this year no year is needed."""
+    if days == {today}:
+        return "%H:%M:%S"
+    return "%m-%d %H:%M:%S" if {day.year for day in days} == {today.year} else "%Y-%m-%d %H:%M:%S"
 
 
 def _row(entry: dict[str, Any], at: str) -> list[str]:
