@@ -118,4 +118,5 @@ def _plain_name(name: str) -> str:
 
 
 def _shown(moment: str) -> str:
-    return datetime.fromisoformat(moment).astimezone().strftime("%d %b %H:%M")
+    at = datetime.fromisoformat(moment).astimezone()
+    return at.strftime("%d %b %H:%M" if at.year == datetime.now(at.tzinfo).year else "%d %b %Y %H:%M")

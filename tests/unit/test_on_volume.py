@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from datetime import datetime
 from importlib import metadata
 
 import numpy as np
@@ -17,6 +18,7 @@ import pytest
 import nls_scheduler
 from nls_jupyter import saved_state
 from nls_jupyter.saved_state import on_volume
+from nls_jupyter.saved_state.kept import Begun
 from nls_jupyter.saved_state.on_volume import KeptFiles, notebooks
 from nls_jupyter.saved_state.volume_files import KeptStateError
 from nls_scheduler.processes import whose_files
@@ -465,3 +467,9 @@ def test_another_users_files_are_not_loaded_not_even_by_root(files):
     found, [why] = notebooks(files.folder)
     assert not found
     assert "belongs to another user" in why
+
+
+def test_what_was_kept_in_another_year_is_shown_with_it() -> None:
+    this_year = datetime.now().astimezone().year
+    shown = [Begun(f"{year}-06-15T12:00:00+00:00", None, (), goes_on=False).at for year in (this_year, this_year - 1)]
+    assert [str(this_year) in shown[0], f" Jun {this_year - 1} " in shown[1]] == [False, True]
