@@ -139,8 +139,8 @@ class NotebookGpu:
         async def ask() -> GpuStatus:
             status = await (await self.supervisor.place.client()).status()
             keeper = self.supervisor.keeper
-            saved = "" if keeper.saved is None else keeper.saves.summary(keeper.saved.manifest)
-            return GpuStatus(status, self.supervisor.workload_id, saved)
+            saved = keeper.saved and keeper.saves.summary(keeper.saved.manifest, runs=keeper.usable)
+            return GpuStatus(status, self.supervisor.workload_id, saved or "")
 
         return self.call(ask())
 

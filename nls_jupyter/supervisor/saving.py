@@ -138,13 +138,13 @@ class Saves:
         """Whether what is not saved must not wait any longer."""
         return self._due_in_s <= 0.0
 
-    def summary(self, manifest: Manifest) -> str:
-        """One sentence for the user: what is saved, what that cost, and what a kill can cost."""
+    def summary(self, manifest: Manifest, *, runs: bool) -> str:
+        """One sentence for the user: what is saved, what that cost, and, where a process `runs`, what its kill can."""
         took = f", which took {self._cost_s:.1f} s" if self._cost_s >= _NOTICED_S else ""
         bound = f"; a kill takes at most {self.within_s:g} s of cells before its own with it"
         missing = [name.name for name in manifest.missing if not is_beside(name.name)]
         without = f", without {listed(missing)} (%gpu vars says why)" if missing else ""
-        bound = bound if self.within_s < math.inf else ""
+        bound = bound if runs and self.within_s < math.inf else ""
         return f"The variables are saved as of cell {manifest.cell}{without}{took}{bound}."
 
     def cell_ran(self, seconds: float) -> None:

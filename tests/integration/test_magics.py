@@ -258,6 +258,9 @@ def test_a_released_gpu_comes_back_with_its_variables_and_the_same_sizes(bench: 
     book.run("%gpu release")
     wait_until(lambda: bench.daemon.workload(book.name) is None and gone(pid))
     assert "nothing to release" in book.fails("%gpu release").evalue
+    headline = str(book.run("%gpu").result).splitlines()[0]
+    assert "saved as of cell [2]" in headline
+    assert "a kill takes" not in headline
     outputs = book.gpu("y.append(2); x, 'counter' in globals()")
     assert outputs.result == "([1, 2], False)"
     assert re.search(r"not kept: counter \(a generator [^)]*; made in cell \[2\]\)", outputs.stderr)

@@ -48,13 +48,15 @@ def test_the_headline_says_what_is_saved_and_what_a_kill_can_cost() -> None:
     saves = Saves(None, None)  # type: ignore[arg-type]  # nothing is saved here
     manifest = Manifest(0, (), (), "[5]")
     saves._cost_s = 1.25
-    headline = GpuStatus(status(), "w", saves.summary(manifest)).headline()
+    headline = GpuStatus(status(), "w", saves.summary(manifest, runs=True)).headline()
     bound = "which took 1.2 s; a kill takes at most 2 s of cells before its own with it."
     assert headline.endswith(f"<them>. The variables are saved as of cell [5], {bound}")
-    saves._cost_s, saves.within_s = 0.01, float("inf")
-    assert saves.summary(manifest) == "The variables are saved as of cell [5]."
+    saves._cost_s = 0.01
+    assert saves.summary(manifest, runs=False) == "The variables are saved as of cell [5]."
+    saves.within_s = float("inf")
+    assert saves.summary(manifest, runs=True) == "The variables are saved as of cell [5]."
     lost = tuple(MissingName(name, "ndarray", "large", no_room=True) for name in ("a", "Out[3]", "b"))
-    assert saves.summary(replace(manifest, missing=lost)) == (
+    assert saves.summary(replace(manifest, missing=lost), runs=True) == (
         "The variables are saved as of cell [5], without a, b (%gpu vars says why)."
     )
 
