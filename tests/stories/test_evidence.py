@@ -133,6 +133,24 @@ def test_who_stays_on_a_gpu_that_is_out_of_service_reads_that_and_why() -> None:
     assert stage.reason("train") == stage.why(Reason.AT_HOME, gpus=[0], shares=[1])
 
 
+def test_who_leaves_a_gpu_that_is_out_of_service_reads_that_it_is_for_that() -> None:
+    stage = Stage(2)
+    stage.notebook("alice", 0.3, 0.3)
+    stage.command("train", 0.3, requeue=True)
+    lost = stage.uuid(0)
+    assert (stage.gpu("alice"), stage.gpu("train")) == (0, 0)
+    left = tuple(gpu for gpu in stage.node.state.gpus.values() if gpu.uuid != lost)
+    stage.node.tell(ev.GpusDiscovered(stage.node.now, left, frozenset({lost})))
+    out = stage.why(Reason.OUT_OF_SERVICE, gpus=[0], because=[Why(Reason.LEFT_OUT)])
+    for name in ("alice", "train"):
+        order = stage.pending(name)
+        assert order is not None
+        assert order.reason == out
+    stage.node.settle()
+    assert stage.runs("alice", "train")
+    assert (stage.gpu("alice"), stage.gpu("train")) == (1, 1)
+
+
 def test_a_wait_is_counted_from_its_beginning_whatever_its_user_does_meanwhile() -> None:
     stage = Stage(1)
     stage.command("holder")

@@ -313,6 +313,19 @@ def test_who_stays_on_a_gpu_whose_pool_has_changed_reads_that(enabled: bool) -> 
     assert stage.reason("book") == stage.why(Reason.AT_HOME_WITH_BURST, gpus=[1], shares=[1])
 
 
+def test_who_borrows_in_a_pool_that_is_closed_to_it_leaves_and_reads_that() -> None:
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.notebook("bob")
+    assert (stage.gpu("bob"), stage.home("bob")) == (1, [0])
+    stage.node.tell(ev.PolicyChanged(stage.node.now, replace(stage.node.state.policy, pools=(Pool("other", ("1",)),))))
+    order = stage.pending("bob")
+    assert order is not None
+    assert order.reason == stage.why(Reason.POOL_CLOSED, gpus=[1], names=["other"])
+    stage.node.settle()
+    assert stage.gpu("bob") == 0
+
+
 def test_who_waits_for_a_pool_that_is_off_reads_that() -> None:
     stage = Stage(2, pools=(Pool("first", ("0",)),))
     stage.command("elsewhere", 0.5)

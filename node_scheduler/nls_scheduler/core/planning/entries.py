@@ -221,7 +221,10 @@ def _why_it_leaves(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]
     owner = _owner_there(draft, workload, target)
     if owner is not None:
         return Why(Reason.NEEDED, gpus=owner[:1], who=(owner[1].mention,))
-    return draft.waits.get(workload.id)
+    if workload.id in draft.waits:
+        return draft.waits[workload.id]
+    left = tuple(uuid for uuid in workload.current if uuid not in target)
+    return next(iter(_why_nobody_comes(draft, workload, left)), None)
 
 
 def _why_needed(
