@@ -77,6 +77,16 @@ def test_what_a_frontend_sends_reaches_the_callback_and_its_outputs_come_back_as
 
 
 @pytest.mark.long("widgets in rare cases")
+def test_a_child_that_a_callback_forks_ends_with_the_callback(notebook: AutoKernel) -> None:
+    comm_id = opened(notebook)
+    waits = "if child: print('ended with', os.waitpid(child, 0)[1])"
+    notebook.run(f"import os\ndef fork(message):\n    child = os.fork()\n    {waits}\nslider.on_msg(fork)")
+    shown = notebook.done(move(notebook, comm_id, 1))
+    assert [m["content"]["text"] for m in shown if m["msg_type"] == "stream"] == ["ended with 0\n"]
+    assert notebook.run("6 * 7").result == "42"
+
+
+@pytest.mark.long("widgets in rare cases")
 def test_both_sides_comms_are_listed_and_each_stays_where_it_is(notebook: AutoKernel) -> None:
     there = opened(notebook)
     here = notebook.run(f"%%local{OPEN}").result.strip("'")
