@@ -134,6 +134,23 @@ def test_a_daemon_that_stood_still_past_the_deadline_interrupts_before_it_stops(
     assert stage.runs("bob")
 
 
+@pytest.mark.parametrize("late_s", [0.3, 11.0, 100.0])
+def test_a_cell_whose_interrupt_comes_late_has_its_time_from_then_on(late_s: float) -> None:
+    """Whatever the reason, and although nobody says that anything was late."""
+    stage = a_long_cell_above_its_request(reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0)
+    stage.node.deaf = True
+    stage.after(17.0)
+    stage.node.now += 1.0 + late_s
+    stage.node.sample()
+    interrupt = next(c for c in stage.node.pending if isinstance(c, InterruptCell))
+    assert interrupt.grace_s == pytest.approx(10.0)
+    stage.after(9.5)
+    assert stage.orders("alice") == ["start", "trim", "interrupt"]
+    stage.after(1.0)
+    assert stage.orders("alice")[:4] == ["start", "trim", "interrupt", "stop"]
+    assert stage.runs("bob")
+
+
 @pytest.mark.parametrize("what", ["new rules", "stands still"])
 def test_while_nobody_can_be_interrupted_no_time_to_do_so_runs_out(what: str) -> None:
     """After a restart it is quiet until all have reported: for longer than new rules leave, or than it stood still."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from nls_scheduler.core.model.gangs import fellows
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.reasons import Reason, Why
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.state import PlanEntry
 from nls_scheduler.core.model.values import updated
 from nls_scheduler.core.model.workload import Phase
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import GpuOwner
     from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.core.model.reasons import Mention
+    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Frozen, Workload
     from nls_scheduler.core.planning.places.draft import Draft
 
@@ -100,7 +102,7 @@ def _all_there_is_to_say(
         target,
         _reason(draft, workload, target, moves, cause),
         cause or (_owner_as_cause(draft, workload, target) if leaves else None),
-        None if since is None else draft.state.policy.deadline_at(since, draft.state.told_since(workload)),
+        None if since is None else _deadline_at(draft.state, workload, since),
         key in draft.yields or (leaves and key not in moves),
         draft.allowances.get(key, 0),
         positions.get(key),
@@ -110,6 +112,17 @@ def _all_there_is_to_say(
     )
     before = draft.state.plan.get(key)
     return before if before is not None and _SAID(before) == said else PlanEntry(*said)
+
+
+def _deadline_at(state: NodeState, workload: Workload, since: float) -> float:
+    """When it is stopped for a guarantee that waits `since` then.
+
+    A cell that nobody has interrupted yet has the time from its interrupt on still: whoever should have interrupted it
+    may have been away, or late.
+    """
+    deadline_at = state.policy.deadline_at(since, state.told_since(workload))
+    may_be_interrupted = workload.executing and workload.spec.kind is Kind.NOTEBOOK and workload.interrupt is None
+    return max(deadline_at, state.orders_from + state.policy.ladder_s) if may_be_interrupted else deadline_at
 
 
 def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
