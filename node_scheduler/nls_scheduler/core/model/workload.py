@@ -259,12 +259,12 @@ class Workload:
         """Whether it takes room on `current` now."""
         return bool(self.current)
 
-    @property
+    @computed_once
     def is_bound(self) -> bool:
         """Whether its process keeps it where it is."""
         return self.present and not (self.spec.movable or self.spec.resizable)
 
-    @property
+    @computed_once
     def fewest_gpus(self) -> int:
         """On how many Gpus its home is at least: who is bound has one on all that it is on."""
         return len(self.current) if self.is_bound else self.spec.gpu_count
@@ -277,7 +277,7 @@ class Workload:
         freezes = self.pending is not None and self.pending.order in (Order.FREEZE, Order.THAW)
         return self.current if freezes else None
 
-    @property
+    @computed_once
     def stands_at_home(self) -> bool:
         """Whether its home has to stay where it is, as its process can go on only there."""
         return self.stands_on is not None and self.stands_on == self.home

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import key_of
@@ -342,10 +343,9 @@ class Admission(Paper):
 
     def _look_for_the_smallest(self, kind: tuple[object, ...]) -> None:
         """Where even the smallest of the line finds no room, nobody has to be tried in between."""
-        alone = (unit[0] for unit in self.units if len(unit) == 1)
-        without = (w for w in alone if w.id not in self.result.homes)
-        alike = [w for w in without if self._kind(w, tuple(self.pools_for(w))) == kind]
-        smallest = min(alike, key=lambda w: w.spec.request_bytes, default=None)
+        alone = [unit[0] for unit in self.units if len(unit) == 1 and unit[0].id not in self.result.homes]
+        alike = [w for w in alone if self._kind(w, tuple(self.pools_for(w))) == kind]
+        smallest = min(alike, key=attrgetter("spec.request_bytes"), default=None)
         if smallest is None or not self._may_find_room(kind, smallest.spec.request_bytes):
             return
         if any(self.best_fit(smallest, count) is not None for count in counts(smallest)):

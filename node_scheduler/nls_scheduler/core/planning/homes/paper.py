@@ -102,6 +102,7 @@ class Paper:
 
     Attributes:
         state: the node.
+        at: the time of this round.
         result: the homes so far.
         ledger: what each queue has; `None` where no queues are configured.
         free: bytes by Gpu, below zero where more is promised than there is.
@@ -119,7 +120,7 @@ class Paper:
         self.searched = False
         self.looked_at = LookedAt()
         self.ledger = Ledger(state) if state.policy.queues else None
-        self.state = state
+        self.state, self.at = state, state.at
         self._pools = state.pools
         self.oversubscribed = {uuid for uuid, pool in self._pools.items() if pool.oversubscribe > 1.0}
         self.on_paper = Occupancy(
@@ -129,7 +130,7 @@ class Paper:
         (self.free,) = self.on_paper.left
         self.result = Homes(self.on_paper.places)
         self.usable = self._all_usable = frozenset(state.usable)
-        self.resizes = any(workload.spec.resizable for workload in state.workloads.values())
+        self.resizes = bool([w for w in state.workloads.values() if w.spec.resizable])
         self._present = {uuid: sum([w.size_bytes for w in state.on(uuid)]) for uuid in state.gpus}
 
     @classmethod
@@ -166,11 +167,6 @@ class Paper:
     def admitted(self) -> list[Workload]:
         """Who has a home."""
         return [workload for workload in self.state.by_precedence if workload.id in self.result.homes]
-
-    @property
-    def at(self) -> float:
-        """The time of this round."""
-        return self.state.at
 
     def starves(self, workload: Workload) -> bool:
         """Whether `workload` has waited long for a home; not while it is on a Gpu, or wants none."""
@@ -241,7 +237,7 @@ class Paper:
             return None
         if count == 1:
             best_of_one = min(fitting)
-            alike = sum(other[:2] == best_of_one[:2] for other in fitting) if len(fitting) > 1 else 1
+            alike = sum([other[:2] == best_of_one[:2] for other in fitting]) if len(fitting) > 1 else 1
             self.looked_at.places = self.looked_at.places or alike > 1
             return (best_of_one[-1],)
         self.looked_at.places = True

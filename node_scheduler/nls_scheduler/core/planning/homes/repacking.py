@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from itertools import islice
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nls_scheduler.core.model import topology
@@ -68,7 +69,7 @@ def settle_beside_all(paper: Paper, newcomer: Workload) -> bool:
 
 def _is_enough(paper: Paper, newcomer: Workload) -> bool:
     """Whether all that is left on paper together is what `newcomer` asks for."""
-    return sum(room for room in paper.free.values() if room > 0) >= newcomer.spec.request_bytes * newcomer.fewest_gpus
+    return sum([room for room in paper.free.values() if room > 0]) >= newcomer.spec.request_bytes * newcomer.fewest_gpus
 
 
 def closer(paper: Paper, newcomer: Workload, gpus: tuple[GpuUuid, ...]) -> tuple[GpuUuid, ...]:
@@ -142,7 +143,7 @@ def _way(paper: Paper, newcomer: Workload) -> tuple[_Change, _There | None] | No
     packed = next((found for found in tries if found is not None), None)
     if packed is not None:
         return packed, None
-    present = sum(workload.present for workload in there.choices[-1].workloads)
+    present = sum([workload.present for workload in there.choices[-1].workloads])
     too_many = present > _LEAVE_LESS * _most_moved(paper, newcomer)
     if paper.oversubscribed or too_many or not _may_search(paper, newcomer):
         return None
@@ -365,7 +366,7 @@ class _There:
         for workload in workloads:
             for uuid in homes[workload.id]:
                 left[uuid] += self.paper.cost_bytes(workload, uuid)
-        largest = sorted(workloads, key=lambda w: -w.spec.request_bytes)
+        largest = sorted(workloads, key=attrgetter("spec.request_bytes"), reverse=True)
         return _Candidates(workloads, largest, [homes[w.id] for w in largest], left)
 
     def change(self, gpus: Sequence[GpuUuid], moves: Mapping[WorkloadId, GpuUuid]) -> _Change:
