@@ -112,7 +112,7 @@ class Paper:
         searched: whether a way was searched for somebody for whom packing found none; once is enough in a round.
         resizes: whether anybody can be told to give Gpus back.
         looked_at: what the round depends on.
-        in_fact: where everybody is, as `repacking` has seen it last.
+        in_fact: where everybody is (`InFact`), as it was seen last.
     """
 
     def __init__(self, state: NodeState) -> None:
