@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from nls_jupyter.saved_state import Manifest
 
-_TRIED = "tried again with the next cell; "
+_TRIED = "tried again before one of the next cells, and the first after a NameError for it; "
 _GIVEN_UP = "%gpu forget gives it up"
 _HOW = "write %gpu recompute NAME: expression, or NAME: alone to save it again"
 

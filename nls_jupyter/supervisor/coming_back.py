@@ -108,6 +108,11 @@ class ComingBack:
         """The user wants back what could not be restored, whatever it does to the process."""
         self._asked_for, self._try_again_at = True, 0.0
 
+    def name_error(self, evalue: str) -> None:
+        """A cell has failed with NameError: what it wanted is tried again before the next one, however soon that is."""
+        if any(f"'{name}'" in evalue for name in self.not_back):
+            self._try_again_at = 0.0
+
     async def try_again(self, process: GpuProcess) -> Message:
         """Once more what is not back. Returns as `restore`. Raises RequestFailed, GpuProcessDied."""
         began = monotonic_s()

@@ -295,6 +295,8 @@ class Keeper:
             self.completed.ran(options["cell"])
             if reply["content"]["status"] == "ok":
                 self.lineage.ran(options["cell"], code)
+            elif reply["content"].get("ename") == NameError.__name__:
+                self.coming_back.name_error(reply["content"]["evalue"])
             await asyncio.sleep(0)  # whoever waits for the answer in another thread goes on, and the rest follows
             return reply
         except GpuProcessDied as died:

@@ -561,7 +561,7 @@ def test_what_could_not_be_restored_is_shown_kept_and_tried_again_until_it_is_fo
     assert "saved, but could not be restored, and tried again: one (ModuleNotFoundError" in back.stderr
     for _ in range(2):
         shown = book.run("%gpu vars").stdout
-        assert "saved, could not be restored: ModuleNotFoundError: No module named 'net_one'; tried again with" in shown
+        assert "saved, could not be restored: ModuleNotFoundError: No module named 'net_one'; tried again" in shown
         book.run("%gpu save")
     assert "is no such name" in book.fails("%gpu forget other").evalue
     assert book.run("%gpu forget two").stdout == "Given up: two.\n"

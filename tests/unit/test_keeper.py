@@ -1046,8 +1046,13 @@ def test_what_could_not_be_restored_is_tried_again_for_at_most_a_twentieth_of_th
         await it.keeper.coming_back.try_again(it.keeper.there)
         now[0] += 59.0
         assert not it.keeper.coming_back.due
+        it.keeper.coming_back.name_error("name 'another' is not defined")
+        assert not it.keeper.coming_back.due
         now[0] += 2.0
         assert it.keeper.coming_back.due
+        await it.keeper.coming_back.try_again(it.keeper.there)
+        it.keeper.coming_back.name_error("name 'x' is not defined")
+        assert it.keeper.coming_back.due, "a cell has failed for want of it"
         monkeypatch.undo()
 
     play(story)
