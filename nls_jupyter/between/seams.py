@@ -63,6 +63,12 @@ CLASS_TRACKER: Final = Seam(
     _CLOUDPICKLE,
     "classes of cells with a metaclass of their own do not come back",
 )
+CLASSES_BY_NUMBER: Final = Seam(
+    "cloudpickle.cloudpickle",
+    "_DYNAMIC_CLASS_TRACKER_BY_ID",
+    _CLOUDPICKLE,
+    "libraries hear twice of some classes of cells that come back",
+)
 CLASS_BY_REFERENCE: Final = Seam(
     "cloudpickle.cloudpickle", "_should_pickle_by_reference", _CLOUDPICKLE, "enumerations of cells are not saved"
 )

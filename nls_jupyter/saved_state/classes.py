@@ -13,21 +13,20 @@ import copyreg
 import types
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.between.seams import ABC_CONTENT, CLASS_TRACKER, SLOT_NAMES
-from nls_jupyter.saved_state import typing_constructs, unheard
+from nls_jupyter.between.seams import CLASS_TRACKER, CLASSES_BY_NUMBER, SLOT_NAMES
+from nls_jupyter.saved_state import class_bodies, foreign_types, typing_constructs, unheard
+from nls_jupyter.saved_state.class_bodies import is_made_by_python
 from nls_jupyter.saved_state.kinds import content_of, line_of
-from nls_jupyter.saved_state.looks import ATOMS, importable, is_written_in_python
-from nls_jupyter.saved_state.tolerant import children_of
+from nls_jupyter.saved_state.looks import importable, is_written_in_python
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
 # Where pickle keeps what it has found out about a class.
 _FOUND = "__slotnames__"
 _PLAIN = (type, abc.ABCMeta, object)
-_MADE_LATER = ("__abstractmethods__", ABC_CONTENT.name)
-_MOST_LOOKED_AT = 10_000
-_MADE_BY_PYTHON = (types.GetSetDescriptorType, types.MemberDescriptorType)
+# What a class is made with even where a library refuses the rest.
+_ALWAYS = ("__module__", "__qualname__", "__slots__")
 
 
 def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -45,16 +44,19 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
         make, made_of = typing_constructs.make_typed_dict, (meta, name, kind.__bases__, body, tracker)
     # What stands for other bases than it has (`typing.NamedTuple`) is made in another way.
     elif types.resolve_bases(made_of[2]) == kind.__bases__:
-        state = {**{name: value for name, value in vars(kind).items() if _is_inherited(kind, name)}, **state}
+        inherited = {name: value for name, value in vars(kind).items() if _is_inherited(kind, name)}
+        state = {name: value for name, value in {**inherited, **state}.items() if not foreign_types.is_field(value)}
         meta, name, bases, body, *rest = made_of
         makers = (*(maker for maker in meta.__mro__ if maker not in _PLAIN), *unheard.told(kind.__bases__))
-        if not any(map(importable, makers)):  # these may look at what is there
-            body = _body(kind, body, state)
+        read = any(map(_is_a_librarys, makers))  # these may look at what is there
+        body = (class_bodies.whole if read else class_bodies.empty)(kind, body, state)
+        once = foreign_types.given_once(kind, body)
+        state = {name: value for name, value in state.items() if name not in once}
         make, made_of = _make, (make, (meta, name, bases, body, *rest))
     names = sorted(state, key=lambda name: places.get(name, len(places)))
-    state = {name: state[name] for name in names if not _is_made_by_python(kind, state[name])}
+    state = {name: state[name] for name in names if not is_made_by_python(kind, state[name])}
     *items, give = more
-    later = _leading_to_instances(kind, state)
+    later = class_bodies.leading_to_instances(kind, state)
     methods = {name: value for name, value in state.items() if name in later and _has(value, "__get__")}
     first = _Given(
         _begin, kind, give, *((name, name in later, None if name in later else state[name]) for name in state)
@@ -76,11 +78,13 @@ class _Given:
 
 
 def _begin(kind: type, give: Callable[..., Any], *parts: tuple[str, bool, Any]) -> type:
-    """Give an empty class all its names in their order, those whose values come later without a value."""
+    """Give a class the names that it lacks in their order, those whose values come later without a value."""
     for name, comes_later, value in parts:
+        if content_of(kind).get(name, give) is value:
+            continue
         if not comes_later:
             give(kind, ({name: value}, {}))
-        elif not any(name in vars(base) and _is_data(vars(base)[name]) for base in line_of(type(kind))):
+        elif name not in content_of(kind) and not _has_data_at(type(kind), name):
             type.__setattr__(kind, name, None)
     return kind
 
@@ -103,30 +107,12 @@ def _has(value: Any, name: str) -> bool:
     return any(name in content_of(base) for base in line_of(type(value)))
 
 
-def _is_data(found: Any) -> bool:
-    return _has(found, "__set__")
+def _has_data_at(meta: type, name: str) -> bool:
+    return any(name in vars(base) and _has(vars(base)[name], "__set__") for base in line_of(meta))
 
 
-def _leading_to_instances(kind: type, state: Mapping[str, Any]) -> set[str]:
-    """The names of what leads to an instance of a class, past what that class itself has."""
-    left, instances = _MOST_LOOKED_AT, dict[type, bool]()
-    names: set[str] = set()
-    for name, value in state.items():
-        todo, seen = [value], {id(kind)}
-        while todo:
-            node = todo.pop()
-            if id(node) in seen or type(node) in ATOMS:
-                continue
-            seen.add(id(node))
-            left -= 1
-            known = instances.get(type(node))
-            if known is None:
-                known = instances[type(node)] = any(base is kind for base in line_of(type(node)))
-            if known or left < 0:
-                names.add(name)
-                break
-            todo += children_of(node, without_globals=True)
-    return names
+def _is_a_librarys(maker: type) -> bool:
+    return importable(maker) or not is_written_in_python(maker)
 
 
 def _is_inherited(kind: type, name: str) -> bool:
@@ -136,35 +122,32 @@ def _is_inherited(kind: type, name: str) -> bool:
 
 
 def _make(make: Callable[..., type], made_of: tuple[Any, ...]) -> type:
-    """An empty class; called by the unpickler."""
-    meta, name, written, body, tracker, *_ = made_of
+    """A class with its body, or the one that is made already of the same; called by the unpickler.
+
+    What is in a body may lead to the class by a variable of its methods. A stream then makes it twice.
+    """
+    _, _, written, body, tracker, *_ = made_of
+    known: type | None = CLASSES_BY_NUMBER.here({}).get(tracker)
+    if known is not None:
+        return known
     bases = types.resolve_bases(written)
-    with unheard.by_the_users(bases):
-        if meta in _PLAIN or importable(meta) or not is_written_in_python(meta):
-            return make(*made_of)
-        maker = next(kind for kind in meta.__mro__ if kind in _PLAIN or importable(kind))
-        made: type = CLASS_TRACKER.here()(tracker, maker.__new__(meta, name, bases, dict(body)))
-        return made
+    with unheard.by_the_users(bases, body.values()):
+        try:
+            return _made(make, made_of, bases, body)
+        except Exception:  # noqa: BLE001 - a library does not take what it has made of a body for one
+            return _made(make, made_of, bases, {name: body[name] for name in _ALWAYS if name in body})
 
 
-def _body(kind: type, known: Mapping[str, Any], state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a class is made with before its values are there: its slots, and `None` for all others."""
-    body: dict[str, Any] = {}
-    for name, value in vars(kind).items():
-        if _is_made_by_python(kind, value) or name in _MADE_LATER:
-            break  # what follows has been set later
-        if name in known:
-            body[name] = known[name]
-        elif name == "__slots__":
-            body[name] = tuple(slot for slot, made in vars(kind).items() if _is_made_by_python(kind, made))
-        elif name in state:
-            body[name] = None
-    return {**body, **known}
-
-
-def _is_made_by_python(kind: type, value: Any) -> bool:
-    """Whether it stands for a slot, for the attributes, or for the weak references of an instance."""
-    return isinstance(value, _MADE_BY_PYTHON) and value.__objclass__ is kind
+def _made(make: Callable[..., type], made_of: tuple[Any, ...], bases: tuple[Any, ...], body: dict[str, Any]) -> type:
+    meta, name, written, _, tracker, *more = made_of
+    if meta in _PLAIN or _is_a_librarys(meta):
+        return make(meta, name, written, body, tracker, *more)
+    maker = next(kind for kind in meta.__mro__ if kind in _PLAIN or _is_a_librarys(kind))
+    made = maker.__new__(meta, name, bases, dict(body))
+    if maker not in _PLAIN:
+        maker.__init__(made, name, bases, dict(body))
+    known: type = CLASS_TRACKER.here()(tracker, made)
+    return known
 
 
 @contextlib.contextmanager

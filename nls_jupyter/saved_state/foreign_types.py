@@ -9,10 +9,11 @@ import operator
 import sys
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state.kinds import module_of
 from nls_jupyter.saved_state.regions import UnsavableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 
 # The numbers of ctypes have these, in the order of their bytes of this machine and in the other one.
@@ -24,8 +25,9 @@ def reduce(kind: Any) -> Any:
     ctypes = sys.modules.get("ctypes")
     if ctypes is None:
         return None
-    if kind is type(ctypes.c_int):  # which nobody can import
-        return type, (ctypes.c_int,)
+    for made in (ctypes.c_int, ctypes.Structure, ctypes.Union):
+        if kind is type(made):  # which nobody can import
+            return type, (made,)
     if type(kind) is type(ctypes.c_int):
         native = getattr(kind, _NATIVE, kind)
         return (getattr, (native, _SWAPPED)) if getattr(native, _SWAPPED, native) is kind is not native else None
@@ -39,6 +41,18 @@ def reduce(kind: Any) -> Any:
         signature = (kind._restype_, *kind._argtypes_)
         return (ctypes.CFUNCTYPE, signature) if ctypes.CFUNCTYPE(*signature) is kind else None
     return None
+
+
+def is_field(found: Any) -> bool:
+    """Whether it is what a structure or union of ctypes has for each of its `_fields_`."""
+    ctypes, kind = sys.modules.get("ctypes"), type(found)
+    named = kind.__name__ == "CField"
+    return ctypes is not None and named and module_of(kind) in {module_of(type(ctypes.Structure)), "ctypes"}
+
+
+def given_once(kind: type, body: Collection[str]) -> set[str]:
+    """What of a body's names its class cannot be given again."""
+    return {"_fields_"} & {*body} if has_memory(kind) else set()
 
 
 def has_memory(kind: type) -> bool:

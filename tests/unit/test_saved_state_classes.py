@@ -272,7 +272,7 @@ def test_a_library_hears_of_every_class(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     check_in_a_new_process(
         "import their_plugins\nclass Mine(their_plugins.Plugin):\n def run(self): pass\n",
-        "assert their_plugins.Plugin.kinds == [('Mine', False)]\nassert Mine.run\n",
+        "assert their_plugins.Plugin.kinds == [('Mine', True)]\nassert Mine.run\n",
     )
     del sys.modules["their_plugins"]
 
