@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.code import reduce_code
 from nls_jupyter.saved_state import inline
-from nls_jupyter.saved_state.kinds import content_of
-from nls_jupyter.saved_state.looks import is_exported
+from nls_jupyter.saved_state.kinds import content_of, is_of, line_of
+from nls_jupyter.saved_state.looks import importable, is_exported
 from nls_jupyter.saved_state.regions import UnsavableError
 
 if TYPE_CHECKING:
@@ -167,16 +167,25 @@ def reduce_instance(note: Callable[[str], None], handler: Callable[[Any], Any] |
 
 
 def names_itself(kind: type) -> bool:
-    """Whether its instances may be pickled as the names that they have, as `__reduce__` does it for sentinels."""
-    return kind.__module__ == "__main__" and any("__reduce__" in vars(base) for base in kind.__mro__[:-1])
+    """Whether its instances may be pickled as the names that they have: sentinels, and what decorators make."""
+    return any(is_of(content_of(base).get("__reduce__"), types.FunctionType) for base in line_of(kind))
 
 
 def reduce_named(thing: Any) -> Any:
     """One that is a name of the notebook's is saved as it is: while it is made, nobody has that name yet."""
     reduced = thing.__reduce_ex__(5)
-    if isinstance(reduced, str):
-        return copyreg.__newobj__, (type(thing),), object.__getstate__(thing)  # type: ignore[attr-defined]
+    if _is_in_the_notebook(thing, reduced):
+        return copyreg.__newobj__, (type(thing),), object.__getstate__(thing), None, None, set_attributes  # type: ignore[attr-defined]
     return reduced
+
+
+def _is_in_the_notebook(thing: Any, reduced: Any) -> bool:
+    if isinstance(reduced, str):
+        return getattr(thing, "__module__", None) == "__main__"
+    match reduced:
+        case (_, (owner, str(name)), *_) if is_of(owner, type):
+            return content_of(owner).get(name) is thing and not importable(owner)
+    return False
 
 
 def delegates(kind: type) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import types
 
 import pytest
@@ -136,3 +137,54 @@ def test_an_empty_object_that_no_module_has_is_none():
     assert not sentinels.is_one(object())
     assert not sentinels.is_one(types.MappingProxyType({}))
     assert not sentinels.may_be(types.SimpleNamespace)
+
+
+DECORATORS = '''
+import functools, types
+class Cached:
+    """Pickled by the name of what it wraps, as CacheTools' and a plain function are."""
+    def __init__(self, function):
+        functools.update_wrapper(self, function)
+        self.cache = {}
+    def __get__(self, thing, owner=None): return self if thing is None else types.MethodType(self, thing)
+    def __call__(self, *given):
+        if given not in self.cache: self.cache[given] = self.__wrapped__(*given)
+        return self.cache[given]
+    def __reduce__(self): return self.__qualname__
+class Method:
+    """Pickled by where its class has it."""
+    def __init__(self, function): self.function = function
+    def __set_name__(self, owner, name): self.owner, self.name = owner, name
+    def __get__(self, thing, owner=None): return functools.partial(self.function, thing)
+    def __reduce__(self): return self.find, (self.owner, self.name)
+    @staticmethod
+    def find(owner, name): return vars(owner)[name]
+@Cached
+def of_the_library(n): return n
+'''
+
+
+def test_what_a_decorator_has_made_comes_back_though_it_is_pickled_by_its_name(tmp_path, monkeypatch):
+    (tmp_path / "their_decorators.py").write_text(DECORATORS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    check_in_a_new_process(
+        """
+import their_decorators
+calls = []
+@their_decorators.Cached
+def plus_one(n):
+    calls.append(n)
+    return n + 1
+class Kind:
+    @their_decorators.Cached
+    def cached(self, n): return n + 2
+    @their_decorators.Method
+    def method(self, n): return n + 3
+cache, got, kind, theirs = plus_one.cache, plus_one(1), Kind(), their_decorators.of_the_library
+kept = vars(Kind)["method"]
+""",
+        "assert (plus_one(1), plus_one(2), calls) == (2, 3, [1, 2]) and plus_one.cache is cache\n"
+        "assert (kind.cached(1), kind.method(1)) == (3, 4) and vars(Kind)['method'] is kept and kept.owner is Kind\n"
+        "assert theirs is their_decorators.of_the_library\n",
+    )
+    del sys.modules["their_decorators"]
