@@ -27,6 +27,7 @@ from nls_jupyter.saved_state import (
     held,
     inline,
     ipython_parts,
+    kd_trees,
     libraries,
     log_handlers,
     loggers,
@@ -68,7 +69,7 @@ class Rules:
         self.libraries = libraries.loaded(self.regions)
         self.unsavable = tuple(reducers.unsavable_types())
         of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets)
-        of_libraries = (*of_kinds, argument_parsers, soups, sympy_polynomials, time_zones)
+        of_libraries = (*of_kinds, argument_parsers, kd_trees, soups, sympy_polynomials, time_zones)
         self.families = tuple(family for of_kind in of_libraries for family in of_kind.families())
         self.handlers: dict[type, Callable[[Any], Any] | None] = _own_handlers(self.regions)
         self.lookers: dict[type, Looker] = wrappers.lookers()
