@@ -184,8 +184,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
     def _reduce_class(self, kind: type) -> Any:
         # cloudpickle refers only to what somebody has imported.
         if not importable(kind):
-            for made_of_others in (foreign_types, generic_models):
-                if (made := made_of_others.reduce(kind)) is not None:
+            for reduce in (foreign_types.reduce, generic_models.reduce, sentinels.reduce_type):
+                if (made := reduce(kind)) is not None:
                     return made
         if issubclass(kind, enum.Enum):
             return enumerations.reduce(kind)

@@ -1,6 +1,7 @@
 """Objects without content, or with a name at most, that a library keeps and tells from all others by who they are.
 
-`dataclasses.MISSING`, or a bare `object()`: a copy of one would be taken for a value, so a new process has its own.
+`dataclasses.MISSING`, or a bare `object()`: a copy of one would be taken for a value, so a new process has its own. So
+it is with what Python tells of itself (`sys.float_info`), of which no copy can be made.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from nls_jupyter.saved_state.kinds import content_of, is_of, module_of
 from nls_jupyter.saved_state.looks import importable, is_written_in_python, slots_of
 from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.reducers import load_exported
+from nls_jupyter.saved_state.regions import UnsavableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,10 +27,30 @@ _CALLED: Final = frozenset({"name", "module", "__module__", "__doc__"})
 
 def may_be(kind: type) -> bool:
     """Whether some of this type can be sentinels: of an installed class whose instances consist of attributes."""
-    if kind in {object, types.MappingProxyType}:
+    if kind in {object, types.MappingProxyType} or is_of_the_interpreter(kind):
         return True
     is_code = is_written_in_python(kind) and not is_the_users_module(module_of(kind)) and importable(kind)
     return is_code and slots_of(kind) is not None
+
+
+def is_of_the_interpreter(kind: type) -> bool:
+    """Whether it is the type of what Python tells of itself (`sys.float_info`), which nobody can import or call."""
+    return kind.__base__ is tuple and "n_sequence_fields" in content_of(kind) and not importable(kind)
+
+
+def reduce_type(kind: type) -> Any:
+    """How such a type is found again; `None` for all others. Raises UnsavableError for one of which nobody has one."""
+    if not is_of_the_interpreter(kind):
+        return None
+    module, name = module_of(kind), kind.__name__
+    if type(_at(module, name)) is kind:
+        return type_at, (module, name)
+    raise UnsavableError(f"a type of Python's, {name}, that cannot be imported", kind)
+
+
+def type_at(module: str, name: str) -> type:
+    """The type of what a module has under a name; called by the unpickler."""
+    return type(load_exported(module, name))
 
 
 def is_one(thing: Any) -> bool:
@@ -67,6 +89,8 @@ def _at(module: str, path: str) -> Any:
 def _has_no_content(thing: Any) -> bool:
     if is_of(thing, types.MappingProxyType):
         return not thing
+    if is_of_the_interpreter(type(thing)):
+        return True
     state: Any = object.__getstate__(thing)
     if type(state) is tuple:
         state = {**(state[0] or {}), **state[1]}

@@ -121,6 +121,16 @@ def test_it_is_itself_in_a_new_process(case):
     check_in_a_new_process(*(f"import pytest\n{part}" for part in CASES[case]))
 
 
+def test_what_python_tells_of_itself_is_that_of_the_new_process():
+    check_in_a_new_process(
+        "import sys\nlimits, version, kind = sys.float_info, [sys.version_info, sys.flags], type(sys.hash_info)",
+        "assert limits is sys.float_info and version == [sys.version_info, sys.flags]\n"
+        "assert version[0] is sys.version_info and kind is type(sys.hash_info)\n",
+    )
+    result = roundtrip("import sys\nhooks = sys.get_asyncgen_hooks()")
+    assert "a type of Python's, asyncgen_hooks, that cannot be imported" in result.unsaved["hooks"]
+
+
 def test_what_has_content_is_saved():
     result = roundtrip("import types\nit = types.MappingProxyType({1: 2})\nfrom email.policy import HTTP as policy")
     assert result["it"] == types.MappingProxyType({1: 2})
