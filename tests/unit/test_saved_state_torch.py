@@ -462,19 +462,46 @@ def test_tensors_of_classes_of_ones_own_share_their_storage_and_what_is_recorded
 class Guarded(Marked):
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if func is torch.Tensor.grad.__get__:
-            raise ValueError("nobody asks for it")
-        return super().__torch_function__(func, types, args, kwargs or {})
+        raise ValueError("nobody asks for it")
+
+
+class GuardedAndPickled(Guarded):
+    def __reduce_ex__(self, protocol):
+        return super().__reduce_ex__(protocol)
+
+
+@pytest.mark.filterwarnings("ignore:backward hook")
+@pytest.mark.parametrize("kind", [Guarded, GuardedAndPickled])
+def test_a_save_asks_no_class_of_tensors_what_to_do(kind):
+    with torch._C.DisableTorchFunctionSubclass():
+        whole = torch.arange(4.0).as_subclass(kind)
+        leaf, part = torch.ones(2).as_subclass(kind).requires_grad_(), whole[1:].as_subclass(kind)
+        whole.note = "mine"
+    result = Roundtrip({"whole": whole, "leaf": leaf, "part": part})
+    assert not result.unsaved
+    assert not result.report.missing
+    assert not result.manifest.changed
+    assert type(result["whole"]) is type(result["part"]) is type(result["leaf"]) is kind
+    with torch._C.DisableTorchFunctionSubclass():
+        result["whole"].fill_(7)
+        assert result["part"].tolist() == ([7, 7, 7] if kind is Guarded else [1, 2, 3])
+        assert (result["whole"].note, result["leaf"].requires_grad) == ("mine", True)
+        assert result["leaf"].is_leaf is (kind is Guarded)
+
+
+class Pickled(Marked):
+    def __reduce_ex__(self, protocol):
+        return super().__reduce_ex__(protocol)
 
 
 @pytest.mark.filterwarnings("ignore:backward hook")
 def test_what_a_class_of_tensors_with_a_way_of_its_own_may_leave_out_is_named():
-    plain, hooked = (torch.ones(2).as_subclass(Guarded).requires_grad_() for _ in range(2))
+    plain, hooked = (torch.ones(2).as_subclass(Pickled).requires_grad_() for _ in range(2))
     hooked.register_hook(lambda gradient: gradient)
     lazy = torch.nn.LazyLinear(3).weight
     result = Roundtrip({"plain": plain, "hooked": hooked, "lazy": lazy})
     assert not result.unsaved
-    assert type(result["hooked"]) is Guarded
+    assert type(result["hooked"]) is Pickled
     assert {changed.name for changed in result.manifest.changed} == {"hooked"}
 
 

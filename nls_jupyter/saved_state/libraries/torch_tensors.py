@@ -10,9 +10,10 @@ import array
 import bisect
 import contextlib
 import ctypes
+import functools
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import torch
 
@@ -26,7 +27,7 @@ from nls_jupyter.saved_state.looks import ATOM, Look, Memory
 from nls_jupyter.saved_state.regions import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from types import ModuleType
 
     from nls_jupyter.between.seam import Seam
@@ -35,10 +36,24 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.regions import Regions
     from nls_jupyter.saved_state.store import Reader
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
 
 def library(module: ModuleType, regions: Regions) -> TorchTensors:
     """PyTorch for one save."""
     return TorchTensors(module, regions)
+
+
+def _past_classes(function: Callable[_P, _T]) -> Callable[_P, _T]:
+    """No `__torch_function__` of a class of tensors is told of what `function` does with them."""
+
+    @functools.wraps(function)
+    def past_them(*args: _P.args, **options: _P.kwargs) -> _T:
+        with seams.TORCH_PAST_CLASSES.here()():
+            return function(*args, **options)
+
+    return past_them
 
 
 class TorchTensors:
@@ -102,6 +117,7 @@ class TorchTensors:
         self._regions.note("a compiled module is saved without its compiled code, and compiled again with the defaults")
         return torch.compile, (seams.TORCH_COMPILED_FROM.of(module),)
 
+    @_past_classes
     def _reduce_tensor(self, tensor: Any) -> Any:
         is_plain = _is_plain(tensor)
         if not is_plain and type(tensor) not in {torch.Tensor, torch.nn.Parameter}:
@@ -137,12 +153,12 @@ class TorchTensors:
             None if is_parameter or type(tensor) is torch.Tensor else type(tensor),
         )
 
+    @_past_classes
     def _reduce_by_its_class(self, tensor: Any) -> Any:
-        with seams.TORCH_PAST_CLASSES.here()():
-            gradient = tensor.grad if tensor.grad_fn is None else None
-            if gradient is not None or any(seam.of(tensor) for seam in _hooks().values()):
-                self._regions.note("a tensor is saved as its class does it, which may leave out gradient and hooks")
-        return NotImplemented
+        gradient = tensor.grad if tensor.grad_fn is None else None
+        if gradient is not None or any(seam.of(tensor) for seam in _hooks().values()):
+            self._regions.note("a tensor is saved as its class does it, which may leave out gradient and hooks")
+        return tensor.__reduce_ex__(5)
 
     def _storage(self, storage: Any, culprit: Any) -> object:
         place = seams.TORCH_STORAGE.of(storage)
@@ -172,6 +188,7 @@ class TorchTensors:
         return (whole, begin - first) if where == device and end <= last and is_other else None
 
 
+@_past_classes
 def _whole(values: list[Any]) -> list[tuple[str, int, int, Any]]:
     """The storages behind tensors without those that lie within another one, in order."""
     storages: dict[int, Any] = {}
@@ -188,10 +205,11 @@ def _whole(values: list[Any]) -> list[tuple[str, int, int, Any]]:
     return whole
 
 
-# What a class of tensors has that knows better how it is pickled, or comes between its tensors and PyTorch.
+# What a class of tensors has that knows better how it is pickled, or comes between its tensors and PyTorch; past its
+# `__torch_function__` there is a way.
 _WAYS = (
     *("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__deepcopy__", "__slots__"),
-    *("__torch_function__", "__torch_dispatch__", "__getattribute__", "__setattr__"),
+    *("__torch_dispatch__", "__getattribute__", "__setattr__"),
 )
 
 
@@ -241,6 +259,7 @@ def _is_plain(tensor: Any) -> bool:
     )
 
 
+@_past_classes
 def _look(tensor: Any) -> Look | None:
     """What a walk sees."""
     if not _is_plain(tensor):
@@ -383,6 +402,7 @@ def _itself(storage: Any) -> Any:
     return storage
 
 
+@_past_classes
 def load_tensor(
     storage: Any,
     dtype: Any,
@@ -409,6 +429,7 @@ def load_tensor(
         return tensor.requires_grad_(requires_grad) if requires_grad else tensor
 
 
+@_past_classes
 def load_other_tensor(made: tuple[Any, ...], kind: type, requires_grad: bool) -> Any:  # noqa: FBT001 - see `load_tensor`
     """A tensor in a layout without strides, by what PyTorch makes it of."""
     make, args = made
@@ -418,6 +439,7 @@ def load_other_tensor(made: tuple[Any, ...], kind: type, requires_grad: bool) ->
     return tensor.requires_grad_(requires_grad) if requires_grad else tensor
 
 
+@_past_classes
 def set_tensor_state(tensor: Any, state: dict[str, Any]) -> None:
     """The gradient, hooks and attributes that the user set."""
     if "grad" in state:
