@@ -10,7 +10,7 @@ import weakref
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.saved_state.kinds import is_of
+from nls_jupyter.saved_state.kinds import hash_of, is_of
 from nls_jupyter.saved_state.late import hashed_with, hashes_in_python
 from nls_jupyter.saved_state.looks import ATOMS, is_array
 from nls_jupyter.saved_state.tolerant import ONE_BY_ONE, children_of
@@ -86,7 +86,7 @@ def _have_hashed(containers: list[Any], met: Container[type]) -> bool:
     """Whether any of these has a member whose hash may be made of its attributes."""
     members = [*chain.from_iterable(map(_members, containers))]
     kinds = set(map(type, members))
-    of_parts = {kind for kind in kinds if any(kind.__hash__ is of_parts for of_parts in _HASHES_OF_PARTS)}
+    of_parts = {kind for kind in kinds if any(hash_of(kind) is of_parts for of_parts in _HASHES_OF_PARTS)}
     parts = hashed_with(member for member in members if type(member) in of_parts) if of_parts else ()
     return any(_is_hashed(kind, met) for kind in chain(kinds, map(type, parts)))
 

@@ -66,6 +66,11 @@ def owner_of(kind: type, name: str) -> type | None:
     return next((base for base in line_of(kind) if name in content_of(base)), None)
 
 
+def hash_of(kind: type) -> object:
+    """What a class has for the hash of its instances, without asking that for anything (`unittest.mock` makes more)."""
+    return next(content_of(base)["__hash__"] for base in line_of(kind) if "__hash__" in content_of(base))
+
+
 def text_of(error: BaseException) -> str:
     """What an error says; empty where even that fails."""
     try:

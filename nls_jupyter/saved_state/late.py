@@ -13,6 +13,7 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state.kinds import hash_of
 from nls_jupyter.saved_state.lost import Why, why
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
@@ -168,7 +169,7 @@ def _failure(work: Work) -> list[Why]:
 
 def hashes_in_python(kind: type) -> bool:
     """Whether the hash of its instances may be made of their attributes."""
-    return type(kind.__hash__) is types.FunctionType
+    return type(hash_of(kind)) is types.FunctionType
 
 
 def hashed_with(members: Iterable[Any]) -> Iterator[Any]:
@@ -177,8 +178,8 @@ def hashed_with(members: Iterable[Any]) -> Iterator[Any]:
     while todo:
         member = todo.pop()
         yield member
-        own: Any = type(member).__hash__
-        kind: Any = next((base for base in (tuple, frozenset) if own is base.__hash__), None)
+        own = hash_of(type(member))
+        kind: Any = next((base for base in (tuple, frozenset) if own is hash_of(base)), None)
         if kind is not None and id(member) not in seen:
             seen.add(id(member))
             todo += kind.__iter__(member)

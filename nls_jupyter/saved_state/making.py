@@ -147,6 +147,20 @@ def new(base: Any, kind: type, *args: Any) -> Any:
     return made
 
 
+def is_disguised(kind: type) -> bool:
+    """Whether its instances may say that they are of another class, as mocks do; pickle takes that for a mistake."""
+    return owner_of(kind, "__class__") is not object and not issubclass(kind, type)
+
+
+def reduce_disguised(thing: Any) -> Any:
+    """One that is made by its own class, whatever it says."""
+    reduced = thing.__reduce_ex__(5)
+    if type(reduced) is tuple and reduced[0] is copyreg.__newobj__:  # type: ignore[attr-defined]
+        kind, *args = reduced[1]
+        return new, (kind, kind, *args), *reduced[2:]
+    return reduced
+
+
 def fill(thing: Any, content: tuple[Any, Any]) -> None:
     """What pickle gives such an instance, then what it leaves out; called by the unpickler."""
     state, (attributes, slots) = content

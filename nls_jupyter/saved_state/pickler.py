@@ -179,6 +179,8 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             return functools.partial(slots.reduce, found)
         if reducers.names_itself(kind):
             return reducers.reduce_named
+        if making.is_disguised(kind):
+            return making.reduce_disguised
         return reducers.reduce_delegating if reducers.delegates(kind) else None
 
     def _reduce_class(self, kind: type) -> Any:

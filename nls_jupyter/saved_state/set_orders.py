@@ -17,6 +17,8 @@ from itertools import chain, islice, takewhile
 from operator import is_, ne
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from nls_jupyter.saved_state.kinds import hash_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -63,13 +65,9 @@ def places_of(found: set[Any]) -> int:
 def _may_be_kept(members: Iterable[Any]) -> bool:
     """Whether each has a hash of its own, and not of its place in memory."""
     kinds = set(map(type, members))
-    if any(_hash_of(kind) is _hash_of(object) or issubclass(kind, type) for kind in kinds):
+    if any(hash_of(kind) is hash_of(object) or issubclass(kind, type) for kind in kinds):
         return False
     return all(_may_be_kept(each) for each in members if type(each) in {tuple, frozenset})
-
-
-def _hash_of(kind: type) -> object:
-    return kind.__hash__
 
 
 def put_in_order(found: set[Any], places: int, order: Sequence[Any]) -> bool:
