@@ -65,6 +65,8 @@ class Interpreter:
             *logs.places(),
             typing_constructs.overloads(),
             library_settings.numpy_errors(),
+            library_settings.numpy_formatters(),
+            library_settings.pandas_functions(),
             library_settings.sympy_printers(),
         ]
         colors = registered_colors.RegisteredColors()

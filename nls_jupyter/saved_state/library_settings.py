@@ -87,15 +87,46 @@ def _set_numpy_random(state: Any) -> None:
     sys.modules["numpy"].random.set_state(state)
 
 
+_NUMPY_REPR = "override_repr"
+# What `np.set_printoptions` takes away again where it is not given it anew.
+_NUMPY_FUNCTIONS = ("formatter", _NUMPY_REPR)
+
+
 def _numpy_settings() -> Any:
     numpy = sys.modules["numpy"]
-    return numpy.geterr(), numpy.get_printoptions()
+    shown = {name: value for name, value in numpy.get_printoptions().items() if name not in _NUMPY_FUNCTIONS}
+    return numpy.geterr(), shown
 
 
 def _set_numpy_settings(state: Any) -> None:
     numpy = sys.modules["numpy"]
     numpy.seterr(**state[0])
-    numpy.set_printoptions(**{**state[1], "override_repr": state[1].get("override_repr")})
+    numpy.set_printoptions(**state[1], **_numpy_functions())
+
+
+def _numpy_functions() -> dict[str, Any]:
+    options: dict[str, Any] = getattr(
+        sys.modules.get("numpy"), "get_printoptions", dict
+    )()  # else it is only being imported
+    return {name: options[name] for name in _NUMPY_FUNCTIONS if name in options}
+
+
+def numpy_formatters() -> Place:
+    """The functions that `np.set_printoptions` was given."""
+
+    def entries() -> Iterator[tuple[Hashable, Entry]]:
+        now = _numpy_functions()
+        given = {**(now.get("formatter") or {}), _NUMPY_REPR: now.get(_NUMPY_REPR)}
+        yield from ((kind, (kind, function)) for kind, function in given.items() if function is not None)
+
+    def put(kind: str, function: Any) -> None:
+        numpy = importlib.import_module("numpy")
+        now = _numpy_functions()
+        known = now["formatter"] or {}
+        given = {kind: function} if kind == _NUMPY_REPR else {"formatter": {**known, kind: function}}
+        numpy.set_printoptions(**{**now, **given})
+
+    return Place("formatter of NumPy", entries, put)
 
 
 def numpy_errors() -> Place:
@@ -203,6 +234,23 @@ def _set_mpmath(kept: Mapping[str, Any]) -> None:
 
 
 def _pandas_options() -> dict[str, Any] | None:
+    """Those that differ from what they are in a new process, but for functions."""
+    return {key: value for key, value in _all_pandas_options().items() if not callable(value)} or None
+
+
+def pandas_functions() -> Place:
+    """Functions among pandas' options (`display.float_format`)."""
+
+    def entries() -> Iterator[tuple[Hashable, Entry]]:
+        if seams.PANDAS_OPTIONS.here(None) and seams.PANDAS_VALUES.here(None):  # else it is only being imported
+            yield from ((key, (key, value)) for key, value in _all_pandas_options().items() if callable(value))
+
+    return Place(
+        "option of pandas", entries, lambda key, value: importlib.import_module("pandas").set_option(key, value)
+    )
+
+
+def _all_pandas_options() -> dict[str, Any]:
     changed, values, deprecated = {}, seams.PANDAS_VALUES.here(), seams.PANDAS_DEPRECATED.here()
     for key, option in seams.PANDAS_OPTIONS.here().items():
         *groups, name = key.split(".")
@@ -210,7 +258,7 @@ def _pandas_options() -> dict[str, Any] | None:
         now = functools.reduce(operator.getitem, groups, values)[name]
         if now is not option.defval and now != option.defval and key not in deprecated:
             changed[key] = now
-    return changed or None
+    return changed
 
 
 def _set_pandas_options(changed: Mapping[str, Any]) -> None:
