@@ -63,7 +63,8 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     )
     # What is made meanwhile may have changed what the class had already; a metaclass would hear of it twice.
     left_out = {name: value for name, value in state.items() if name in later and name not in methods}
-    last = state if type(kind) in _PLAIN else left_out
+    last = {**state} if type(kind) in _PLAIN else left_out
+    last.pop("__module__", None)  # Python 3.13 drops the line of a class that gets another one
     return make, made_of, (give, first, _Given(give, kind, (methods, {})), (last, slots)), *items, _complete
 
 

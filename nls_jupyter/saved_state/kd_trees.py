@@ -6,13 +6,13 @@ import copyreg
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_jupyter.saved_state.kinds import is_of
 from nls_jupyter.saved_state.reducers import has_attributes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _ARRAYS: Final = ("data", "maxes", "mins", "indices")
-_MADE_WHEN_ASKED: Final = "_tree"
 
 
 def families() -> Iterator[tuple[type, Callable[[Any], Any]]]:
@@ -34,7 +34,8 @@ def _reduce(tree: Any) -> Any:
         return next((one for one in same if numpy.array_equal(one, part)), part)
 
     attributes = vars(tree) if has_attributes(type(tree)) else {}
-    kept = {name: value for name, value in attributes.items() if name != _MADE_WHEN_ASKED}
+    node = sys.modules["scipy.spatial"].KDTree.node  # which a tree makes when it is asked for its root
+    kept = {name: value for name, value in attributes.items() if not is_of(value, node)}
     return copyreg.__newobj__, (type(tree),), (tuple(map(itself, state)), kept), None, None, fill  # type: ignore[attr-defined]
 
 

@@ -64,7 +64,7 @@ def test_a_metaclass_reads_a_class_that_comes_back_once():
         READ,
         "assert their_classes.heard == [('kind', 'Kind', 2, ('kind', 3))], their_classes.heard\n"
         "assert Kind.size == 2 and vars(Kind)['size'] == 2 and type(Kind.known[1]) is Kind is Kind().again()\n"
-        "assert of_kind.__self__ is Kind and list(vars(Kind))[:4] == ['__module__', 'tag', 'size', 'opens']\n",
+        "assert of_kind.__self__ is Kind and [name for name in vars(Kind) if name[0] != '_'][:2] == ['tag', 'size']\n",
     )
 
 

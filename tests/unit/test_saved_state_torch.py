@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 
 import numpy as np
 import pytest
@@ -473,11 +474,12 @@ class GuardedAndPickled(Guarded):
 @pytest.mark.filterwarnings("ignore:backward hook")
 @pytest.mark.parametrize("kind", [Guarded, GuardedAndPickled])
 def test_a_save_asks_no_class_of_tensors_what_to_do(kind):
+    importlib.import_module("nls_jupyter.simulated_cupy")  # which looks at tensors, too
     with torch._C.DisableTorchFunctionSubclass():
         whole = torch.arange(4.0).as_subclass(kind)
         leaf, part = torch.ones(2).as_subclass(kind).requires_grad_(), whole[1:].as_subclass(kind)
-        whole.note = "mine"
-    result = Roundtrip({"whole": whole, "leaf": leaf, "part": part})
+        whole.note, array = "mine", whole.numpy()
+    result = Roundtrip({"whole": whole, "leaf": leaf, "part": part, "array": array})
     assert not result.unsaved
     assert not result.report.missing
     assert not result.manifest.changed

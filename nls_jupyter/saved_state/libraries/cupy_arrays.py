@@ -9,6 +9,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.between import seams
 from nls_jupyter.saved_state import device_hash
 from nls_jupyter.saved_state.arena import CHUNK_BYTES
 from nls_jupyter.saved_state.blobs import STAGING_BYTES
@@ -55,7 +56,8 @@ class CupyArrays:
         torch = sys.modules.get("torch")
         for value in values:
             if torch is not None and isinstance(value, torch.Tensor):
-                storage = value.detach().untyped_storage()
+                with seams.TORCH_PAST_CLASSES.here()():
+                    storage = value.detach().untyped_storage()
                 self._storages.append((storage.data_ptr(), storage.data_ptr() + storage.nbytes(), storage))
 
     def lookers(self) -> Mapping[type, Looker]:

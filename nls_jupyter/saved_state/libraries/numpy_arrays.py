@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nls_jupyter.between import seams
 from nls_jupyter.saved_state.buffers import lender_behind, owner_behind, span_of
 from nls_jupyter.saved_state.looks import ATOM, Look, Memory
 from nls_jupyter.saved_state.regions import READER, HostMemory, UnsavableError
@@ -331,14 +332,16 @@ def _tensor_below(array: Array) -> Any:
     """The PyTorch tensor whose memory `array` is (`tensor.numpy()`), or `None`."""
     torch = sys.modules.get("torch")
     tensor = array.base
-    if torch is None or not isinstance(tensor, torch.Tensor) or tensor.device.type != "cpu":
+    if torch is None or not isinstance(tensor, torch.Tensor):
         return None
-    same = (
-        tensor.data_ptr() == address(array)
-        and tuple(tensor.shape) == array.shape
-        and tuple(step * array.itemsize for step in tensor.stride()) == array.strides
-    )
-    return tensor.detach() if same else None
+    with seams.TORCH_PAST_CLASSES.here()():
+        same = (
+            tensor.device.type == "cpu"
+            and tensor.data_ptr() == address(array)
+            and tuple(tensor.shape) == array.shape
+            and tuple(step * array.itemsize for step in tensor.stride()) == array.strides
+        )
+        return tensor.detach() if same else None
 
 
 def _numpy_of(tensor: Any) -> Array:
