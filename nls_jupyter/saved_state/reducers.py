@@ -185,6 +185,8 @@ def _is_in_the_notebook(thing: Any, reduced: Any) -> bool:
     match reduced:
         case (_, (owner, str(name)), *_) if is_of(owner, type):
             return content_of(owner).get(name) is thing and not importable(owner)
+        case (_, tuple(args), *_):  # a module and a name in one text, as entry points have it
+            return any(type(arg) is str and arg.startswith("__main__:") for arg in args)
     return False
 
 

@@ -150,7 +150,7 @@ def test_an_empty_object_that_no_module_has_is_none():
 
 
 DECORATORS = '''
-import functools, types
+import functools, sys, types
 class Cached:
     """Pickled by the name of what it wraps, as CacheTools' and a plain function are."""
     def __init__(self, function):
@@ -171,6 +171,11 @@ class Method:
     def find(owner, name): return vars(owner)[name]
 @Cached
 def of_the_library(n): return n
+class Curried(Cached):
+    """Pickled by a text, as Toolz' are."""
+    def __reduce__(self): return self.find, (f"{self.__module__}:{self.__qualname__}",)
+    @staticmethod
+    def find(path): return getattr(sys.modules[path.partition(":")[0]], path.partition(":")[2])
 '''
 
 
@@ -190,11 +195,14 @@ class Kind:
     def cached(self, n): return n + 2
     @their_decorators.Method
     def method(self, n): return n + 3
+@their_decorators.Curried
+def plus_four(n): return n + 4
 cache, got, kind, theirs = plus_one.cache, plus_one(1), Kind(), their_decorators.of_the_library
 kept = vars(Kind)["method"]
 """,
         "assert (plus_one(1), plus_one(2), calls) == (2, 3, [1, 2]) and plus_one.cache is cache\n"
-        "assert (kind.cached(1), kind.method(1)) == (3, 4) and vars(Kind)['method'] is kept and kept.owner is Kind\n"
+        "assert (kind.cached(1), kind.method(1), plus_four(1)) == (3, 4, 5)\n"
+        "assert vars(Kind)['method'] is kept and kept.owner is Kind\n"
         "assert theirs is their_decorators.of_the_library\n",
     )
     del sys.modules["their_decorators"]
