@@ -86,7 +86,10 @@ class Admission(Paper):
         Of the others, who has not reported since a restart may be elsewhere by now, and comes after who has.
         """
         homeless, kept, unheard = [workload for workload in ordered if not workload.home], [], self.state.unreported
-        for workload in sorted((w for w in ordered if w.home), key=lambda w: (not w.is_bound, w.id in unheard)):
+        at_home = [workload for workload in ordered if workload.home]
+        if unheard:
+            at_home.sort(key=lambda w: w.id in unheard)
+        for workload in sorted(at_home, key=attrgetter("is_bound"), reverse=True):
             home = self._still_fits(workload)
             bound = workload.is_bound and all(u in self.state.gpus for u in workload.home)
             if home is None and not bound:

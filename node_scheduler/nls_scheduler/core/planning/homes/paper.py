@@ -146,17 +146,15 @@ class Paper:
     def give(self, workload: Workload, home: tuple[GpuUuid, ...]) -> None:
         """`workload` has its home there from now on."""
         self.on_paper.put(workload, home)
-        self._count(workload, home, 1)
+        if self.ledger is not None:
+            self.ledger.count(workload, home, 1)
 
     def take(self, workload: Workload) -> tuple[GpuUuid, ...]:
         """`workload` has no home any more; the one that it had."""
         home = self.on_paper.take(workload)
-        self._count(workload, home, -1)
-        return home
-
-    def _count(self, workload: Workload, home: tuple[GpuUuid, ...], sign: int) -> None:
         if self.ledger is not None:
-            self.ledger.count(workload, home, sign)
+            self.ledger.count(workload, home, -1)
+        return home
 
     def open_gpus(self, workload: Workload, pool: str) -> list[GpuUuid]:
         """The Gpus of `pool` on which it may have a home when there is room: of several, none is a slice."""
