@@ -55,7 +55,7 @@ class GpuStatus:
     def _own(self) -> str:
         own = next((w for w in self._status["workloads"] if w["id"] == self._own_id), None)
         if own is None:
-            return "This notebook has no GPU yet: %%gpu or %gpu request asks for one."
+            return "This notebook has no GPU: %%gpu or %gpu request asks for one."
         where = f" on {' and '.join(own['gpus'])}" if own["gpus"] else ""
         waits = own["position"] is not None and own["phase"] != "starting"
         place = f", {ordinal(own['position'])} in queue" if waits else ""

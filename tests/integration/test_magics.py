@@ -248,7 +248,7 @@ def test_without_a_daemon_at_the_named_socket_the_sentence_says_how_to_start_one
             "No daemon answers at /tmp/no/such.sock: start one with `nls up --socket /tmp/no/such.sock`."
         )
     talker.run("os.environ['NLS_SOCKET'] = named")
-    assert "This notebook has no GPU yet" in (talker.run("%gpu").result or "")
+    assert "This notebook has no GPU" in (talker.run("%gpu").result or "")
 
 
 def test_a_released_gpu_comes_back_with_its_variables_and_the_same_sizes(bench: Bench, book: Book) -> None:

@@ -40,7 +40,7 @@ def status(**fields: Any) -> dict[str, Any]:
 def test_the_headline_is_about_this_notebook() -> None:
     assert GpuStatus(status(), "w").headline() == "This notebook is queued, 1st in queue: GPU 0 is held by <them>."
     assert GpuStatus(status(simulated=True), None).headline() == (
-        "Simulated GPUs. This notebook has no GPU yet: %%gpu or %gpu request asks for one."
+        "Simulated GPUs. This notebook has no GPU: %%gpu or %gpu request asks for one."
     )
 
 
