@@ -64,7 +64,7 @@ def test_the_tour_shows_what_it_says(gpus: DaemonProcess, tmp_path: Path) -> Non
     cells = run(EXAMPLES / "tour.ipynb", tmp_path)
     assert {name for name, cell in cells.items() if errors(cell)} == {"killed"}
     assert errors(cells["killed"]) == ["GpuProcessDied"]
-    assert "no GPU yet" in result(cells["look"])
+    assert "has no GPU" in result(cells["look"])
     assert "at home on GPU 0" in result(cells["request"])
     assert stream(cells["weights"], "stdout").startswith("10.0 on a GPU with 2048 MiB")
     assert result(cells["survived"]) == result(cells["kernel"]) != result(cells["process"])
@@ -72,7 +72,7 @@ def test_the_tour_shows_what_it_says(gpus: DaemonProcess, tmp_path: Path) -> Non
     assert stream(cells["restored"], "stdout") == "42.0 9999999.0\n"
     assert "SIGKILL" in stream(cells["restored"], "stderr")
     assert "SIGKILL" in stream(cells["log"], "stdout")
-    assert "no GPU yet" in result(cells["end"])
+    assert "has no GPU" in result(cells["end"])
     assert gpus.status()["workloads"] == []
 
 
