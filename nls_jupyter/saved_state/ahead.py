@@ -9,6 +9,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from nls_scheduler.processes import debuggers
 from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Ahead:
         self._left_bytes = left_bytes
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nls-saved-state-ahead", daemon=True)
-        self._thread.start()
+        debuggers.not_stopped(self._thread).start()
 
     def stop(self) -> int:
         """Where what was allocated ends. Waits for the step that is under way."""

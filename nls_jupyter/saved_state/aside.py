@@ -22,6 +22,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.watchdog import SaveStoppedError
+from nls_scheduler.processes import debuggers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +37,13 @@ _HERE = b"h"
 _CODES = {DONE: 0, FAILED: 1, STOPPED: 2, REFUSED: 3}
 # One that does not see that it is to stop is killed: what it has not committed is nobody's.
 _STOPS_WITHIN_S = 2.0
+# What was killed and does not end waits for a disk, or for whoever has stopped the whole machine.
+_KILLS = 5
+# A fork takes as long as the page tables do. What others have called after each fork may never return.
+_BEGINS_WITHIN_S = 30.0
 _WITHIN_S = 120.0
+# Bytes that are shared with the copy: whether it is to stop; whether it can be ended, without which it does not begin.
+_STOP, _KNOWN = range(2)
 _THREAD = "nls-saved-state-aside"
 _SET_PDEATHSIG = 1
 _IGNORED = (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
@@ -71,11 +78,9 @@ class Aside:
     def __init__(
         self, work: Callable[[Callable[[], None]], None], over: Callable[[str], None], within_s: float = _WITHIN_S
     ) -> None:
-        self._stop = _shared_byte()
+        self._shared = _shared_bytes()
         self._over = over
         self._within_s = within_s
-        # The copy itself sends it: a pid could be another process's by the time that it is used.
-        self._pidfd: int | None = None
         self._using_pidfd = threading.Lock()
         self._hears, tells = socket.socketpair()
         parent = os.pidfd_open(os.getpid())
@@ -83,30 +88,32 @@ class Aside:
             with warnings.catch_warnings():
                 # That other threads may hold locks for ever in the copy is why `end` has a bound.
                 warnings.simplefilter("ignore")
-                between = os.fork()
+                between = debuggers.fork()
+            if between == 0:
+                _begin(work, self._shared, parent, tells)
+            # Of what is in between, then of the copy: a pid could be another process's by the time that it is used.
+            self._pidfd = _opened(between)
         except OSError:
+            self._shared[_STOP] = 1
             self._hears.close()
             raise
-        else:
-            if between == 0:
-                _begin(work, self._check, parent, tells)
         finally:  # of this process: the other one never comes here
             tells.close()
             os.close(parent)
         self._thread = threading.Thread(target=self._follow, args=(between,), name=_THREAD, daemon=True)
-        self._thread.start()
+        debuggers.not_stopped(self._thread).start()
 
     def end(self) -> None:
-        """Have it stop, unless it is done, and wait until it is gone."""
-        self._stop[0] = 1
+        """Have it stop, unless it is done, and wait until it is gone. Raises OSError where it does not even die."""
+        self._shared[_STOP] = 1
         self._thread.join(_STOPS_WITHIN_S)
-        while self._thread.is_alive():  # it may have yet to say who it is
+        for _ in range(_KILLS):
+            if not self._thread.is_alive():
+                return
             self._kill()
             self._thread.join(_STOPS_WITHIN_S)
-
-    def _check(self) -> None:
-        if self._stop[0]:
-            raise SaveStoppedError("the process saves otherwise now")
+        if self._thread.is_alive():
+            raise OSError("a copy of this process, which saves, does not end")
 
     def _kill(self) -> None:
         with self._using_pidfd:
@@ -115,51 +122,76 @@ class Aside:
                     signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def _follow(self, between: int) -> None:
-        timer = threading.Timer(self._within_s, self._kill)
-        timer.name, timer.daemon = f"{_THREAD}-timer", True
+        how = b""
+        self._wait(_BEGINS_WITHIN_S)
         with contextlib.suppress(ChildProcessError):  # a cell's `os.wait()` was told instead
             os.waitpid(between, 0)
-        how = b""
         with self._hears:
-            _, sent, _, _ = socket.recv_fds(self._hears, 1, 1)
-            if sent:  # nothing of one that was gone before
-                [self._pidfd] = sent
-                timer.start()
-                # Nothing comes when the copy is gone, however it ended; what has told how it ended does nothing more.
+            self._hears.settimeout(0)  # what was sent is there: whoever sends it is gone
+            self._know(self._introduced())
+            self._wait(self._within_s)
+            with contextlib.suppress(BlockingIOError):
                 how = self._hears.recv(1)
-        timer.cancel()
+        self._know(None)
+        self._over(next((name for name, code in _CODES.items() if how == bytes([code])), FAILED))
+
+    def _wait(self, within_s: float) -> None:
+        """Until the process of the pidfd has ended, which is killed after so long."""
+        if self._pidfd is not None:
+            poll = select.poll()
+            poll.register(self._pidfd, select.POLLIN)
+            if not poll.poll(within_s * 1000):
+                self._kill()
+                poll.poll()
+
+    def _introduced(self) -> int | None:
+        with contextlib.suppress(BlockingIOError):
+            _, sent, _, _ = socket.recv_fds(self._hears, 1, 1)
+            return sent[0] if sent else None
+        return None
+
+    def _know(self, pidfd: int | None) -> None:
         with self._using_pidfd:
             if self._pidfd is not None:
                 os.close(self._pidfd)
-                self._pidfd = None
-        self._over(next((name for name, code in _CODES.items() if how == bytes([code])), FAILED))
+            self._pidfd = pidfd
 
 
-def _shared_byte() -> mmap.mmap:
-    """Shared with the copy; by its name this package's own (`shared_memory.py`)."""
+def _opened(pid: int) -> int | None:
+    """Of a child that was forked this moment; `None` where it has ended and nobody has to wait for it."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _shared_bytes() -> mmap.mmap:
+    """Shared with the copy; by their name this package's own (`shared_memory.py`)."""
     descriptor = os.memfd_create("nls-aside", os.MFD_CLOEXEC)
     try:
-        os.ftruncate(descriptor, 1)
-        return mmap.mmap(descriptor, 1)
+        os.ftruncate(descriptor, _KNOWN + 1)
+        return mmap.mmap(descriptor, _KNOWN + 1)
     finally:
         os.close(descriptor)
 
 
-def _begin(
-    work: Callable[[Callable[[], None]], None], check: Callable[[], None], parent: int, tells: socket.socket
-) -> None:
+def _begin(work: Callable[[Callable[[], None]], None], shared: mmap.mmap, parent: int, tells: socket.socket) -> None:
     """In between: the copy is nobody's child whom a cell of the process's could wait for. Never returns."""
-    between = os.getpid()
     try:
-        if os.fork() == 0:
-            _work(work, check, parent, between, tells)
+        debuggers.trace_nothing()
+        between = os.getpid()
+        copy = debuggers.fork()
+        if copy == 0:
+            _work(work, shared, parent, between, tells)
+        socket.send_fds(tells, [_HERE], [os.pidfd_open(copy)])
+        shared[_KNOWN] = 1
     finally:
         os._exit(0)
 
 
 def _work(
     work: Callable[[Callable[[], None]], None],
-    check: Callable[[], None],
+    shared: mmap.mmap,
     parent: int,
     between: int,
     tells: socket.socket,
@@ -167,15 +199,8 @@ def _work(
     """All that the copy does; it never returns."""
     how = FAILED
     try:
-        socket.send_fds(tells, [_HERE], [os.pidfd_open(os.getpid())])
         _leave_all_alone(between)
-        lives = _liveness(parent)
-
-        def go_on() -> None:
-            check()
-            lives()
-
-        work(go_on)
+        work(_going_on(shared, parent))
         how = DONE
     except SaveStoppedError:
         how = STOPPED
@@ -186,12 +211,17 @@ def _work(
         os._exit(0)
 
 
-def _liveness(process: int) -> Callable[[], None]:
-    """What raises SaveStoppedError once the process of a pidfd is gone. A guardian of it ends the copy, too."""
+def _going_on(shared: mmap.mmap, process: int) -> Callable[[], None]:
+    """What raises SaveStoppedError where the copy is to stop, has not been made known, or the process is gone.
+
+    `process` is a pidfd. A guardian of that process ends the copy, too.
+    """
     gone = select.poll()
     gone.register(process, select.POLLIN)
 
     def check() -> None:
+        if shared[_STOP] or not shared[_KNOWN]:
+            raise SaveStoppedError("the process saves otherwise now")
         if gone.poll(0):
             raise SaveStoppedError("the process is gone")
 

@@ -27,9 +27,11 @@ from test_saved_state_stops import MIB, StopAt, namespace, noise, restored, same
 
 from gpu_simulation import simulated_gpus
 from nls_jupyter.saved_state import Interpreter, Saver, SaveStoppedError, arena, aside, libraries, read_manifest, saver
+from nls_jupyter.saved_state import copies as copies_module
 from nls_jupyter.saved_state.aside import DONE, FAILED, REFUSED, STOPPED, Aside, NotAsideError
 from nls_jupyter.saved_state.one_save import OneSave
 from nls_jupyter.saved_state.shared_memory import SharedMemory
+from nls_scheduler.processes import debuggers
 
 WITHIN_S = 60
 
@@ -97,9 +99,15 @@ def gate(tmp_path):
 
 
 def pid_of(copy):
-    wait_for(lambda: copy._pidfd is not None)
-    fields = Path(f"/proc/self/fdinfo/{copy._pidfd}").read_text(encoding="ascii")
-    return int(fields.partition("\nPid:")[2].split()[0])
+    """Once it is the copy's: before, it is that of what is in between, which is this process's child."""
+
+    def found():
+        fields = Path(f"/proc/self/fdinfo/{copy._pidfd}").read_text(encoding="ascii")
+        pid = int(fields.partition("\nPid:")[2].split()[0])
+        with contextlib.suppress(psutil.NoSuchProcess, ValueError):
+            return pid if psutil.Process(pid).ppid() != os.getpid() else None
+
+    return wait_for(found)
 
 
 @pytest.fixture
@@ -259,9 +267,10 @@ def test_a_copy_ends_with_its_process(tmp_path):
 
 def wait_for(condition):
     until = time.monotonic() + WITHIN_S
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < until
         time.sleep(0.01)
+    return found
 
 
 def is_zombie(pid):
@@ -280,14 +289,111 @@ def test_a_copy_that_never_ends_is_killed():
 
 
 def test_a_copy_that_does_not_hear_is_killed_when_it_is_to_end_and_nobody_who_got_its_number(
-    monkeypatch, no_child_of_ours
+    monkeypatch, no_child_of_ours, tmp_path
 ):
     monkeypatch.setattr(aside, "_STOPS_WITHIN_S", 0.05)
     monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a number may be another process's by now"))
     over = []
-    Aside(lambda _: time.sleep(600), over.append).end()
+    began = tmp_path / "began"
+    copy = Aside(lambda _: (began.touch(), time.sleep(600)), over.append)
+    wait_for(began.exists)
+    copy.end()
     assert over == [FAILED]
     assert no_child_of_ours()
+
+
+@pytest.fixture
+def fork_that_hangs(monkeypatch):
+    """What libraries have called in a forked child, or their own `os.fork`, may never return there."""
+
+    def hang_in(which):
+        forks = itertools.count(1)
+
+        def fork():
+            number, pid = next(forks), os.fork()
+            if pid == 0 and number == which:
+                time.sleep(600)
+            return pid
+
+        monkeypatch.setattr(debuggers, "fork", fork)
+
+    return hang_in
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_a_copy_that_hangs_before_it_begins_is_killed_when_it_is_to_end(
+    monkeypatch, fork_that_hangs, no_child_of_ours, which
+):
+    monkeypatch.setattr(aside, "_STOPS_WITHIN_S", 0.05)
+    monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a number may be another process's by now"))
+    fork_that_hangs(which)
+    over = []
+    Aside(lambda _: pytest.fail("it works"), over.append).end()
+    assert over == [FAILED]
+    assert no_child_of_ours()
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_a_copy_that_hangs_before_it_begins_has_failed_and_the_process_saves_itself(
+    monkeypatch, fork_that_hangs, no_child_of_ours, copies, which
+):
+    monkeypatch.setattr(aside, "_BEGINS_WITHIN_S", 0.05)
+    monkeypatch.setattr(copies_module, "Aside", functools.partial(Aside, within_s=0.05))
+    fork_that_hangs(which)
+    assert copies.save(namespace(1, 2)) == FAILED
+    assert no_child_of_ours()
+    with pytest.raises(NotAsideError, match="failed before"):
+        copies.begin({})
+    copies.saver.save(namespace(2, 2), cell="2")
+    assert same(restored(copies.saver), namespace(2, 2))
+
+
+def test_a_copy_that_nobody_could_end_does_not_begin(monkeypatch, tmp_path):
+    def gone_before_it_tells(*_):
+        os._exit(1)
+
+    monkeypatch.setattr(aside.socket, "send_fds", gone_before_it_tells)
+    lives, until_gone = os.pipe()
+    over, ended = [], threading.Event()
+    worked = tmp_path / "worked"
+    Aside(lambda _: worked.touch(), lambda how: (over.append(how), ended.set()))
+    os.close(until_gone)
+    assert os.read(lives, 1) == b""
+    os.close(lives)
+    assert ended.wait(WITHIN_S)
+    assert over == [FAILED]
+    assert not worked.exists()
+
+
+def test_a_save_says_that_a_copy_does_not_even_die(monkeypatch, copies, gate):
+    monkeypatch.setattr(aside, "_STOPS_WITHIN_S", 0.01)
+    copies.begin({"gate": gate})
+    with monkeypatch.context() as patched:
+        patched.setattr(aside.signal, "pidfd_send_signal", lambda *_: None)
+        wait_for(gate.reached.exists)
+        with pytest.raises(OSError, match="does not end"):
+            copies.saver.save({"x": 1}, cell="1")
+    gate.path.touch()
+    copies.end()
+    copies.saver.save({"x": 2}, cell="2")
+    assert restored(copies.saver) == {"x": 2}
+
+
+def test_no_debugger_follows_a_copy_or_stops_it(monkeypatch):
+    monkeypatch.setattr(os, "fork", lambda: pytest.fail("a debugger's own"))
+
+    def work(_):
+        if sys.gettrace() is not None:
+            raise NotAsideError("it is traced")
+
+    over, ended, tracing = [], threading.Event(), sys.gettrace()
+    sys.settrace(lambda *_: None)
+    try:
+        Aside(work, lambda how: (over.append(how), ended.set()))
+    finally:
+        sys.settrace(tracing)
+    assert ended.wait(WITHIN_S)
+    assert over == [DONE]
 
 
 def test_cells_that_wait_for_their_children_find_no_copy_among_them(copies, gate, no_child_of_ours):
@@ -536,7 +642,7 @@ def test_a_process_that_has_no_room_for_a_copy_is_not_copied(copies, monkeypatch
         patched.setattr(copies.saver._room, "memory_bytes", lambda _: MIB)
         with pytest.raises(NotAsideError, match="memory is too short"):
             copies.begin({})
-    monkeypatch.setattr(os, "fork", refuse)
+    monkeypatch.setattr(debuggers, "fork", refuse)
     copies.saver._committed.arena._budget._asked_at = float("-inf")
     copies.saver._committed.arena._budget.left_bytes = 0
     with pytest.raises(NotAsideError, match="Resource temporarily unavailable"):
