@@ -175,6 +175,17 @@ class AutoKernel:
         answer: Message = self.reply(self.send(msg_type, content, channel), channel)["content"]
         return answer
 
+    def debug(self, command: str, **arguments: Any) -> Message:
+        """What the debugger answers to a request of the Debug Adapter Protocol."""
+        request = {"type": "request", "seq": 1, "command": command, "arguments": arguments}
+        return self.ask("debug_request", request, "control")
+
+    def debug_event(self, event: str) -> Message:
+        """The body of the debugger's next event of this name."""
+        told = self.event(lambda m: m["msg_type"] == "debug_event" and m["content"]["event"] == event)
+        body: Message = told["content"].get("body", {})
+        return body
+
     def send(self, msg_type: str, content: Mapping[str, Any], channel: str = "shell", **more: Any) -> str:
         """Any message; returns its id. `buffers`, `subshell_id` and `metadata` are taken."""
         message = self.client.session.msg(msg_type, dict(content), metadata=more.get("metadata"))

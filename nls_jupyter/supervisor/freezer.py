@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.saved_state import MachineRoom
 from nls_scheduler.drivers.simulated_memory import SIMULATION_VARIABLE
+from nls_scheduler.processes import debuggers
 from nls_scheduler.processes.proc import MARK_VARIABLE, WORKLOAD_VARIABLE
 from nls_scheduler.units.sizes import format_bytes
 
@@ -177,11 +178,12 @@ class Freezer:
             environment = {**os.environ, **self._environment}
             if simulation:  # it has no GPU memory of its own that would have to be somebody's
                 environment = {k: v for k, v in environment.items() if k not in (WORKLOAD_VARIABLE, MARK_VARIABLE)}
-            self._helper = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", _MODULE, *arguments,
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
-                start_new_session=True,
-            )  # fmt: skip
+            with debuggers.not_followed():
+                self._helper = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", _MODULE, *arguments,
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+                    start_new_session=True,
+                )  # fmt: skip
         return self._helper
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from nls_jupyter.between.seams import INTERPRETER_FLAGS
-from nls_scheduler.processes import cgroups, guardian
+from nls_scheduler.processes import cgroups, debuggers, guardian
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 
 if TYPE_CHECKING:
@@ -154,16 +154,17 @@ class GuardedProcess:
         options = ["--session", "--report-fd", str(report_of_guardian)]
         options += [] if cgroup is None else ["--cgroup", str(cgroup)]
         try:
-            process = subprocess.Popen(  # noqa: ASYNC220 - the thread that forks must be the one that lives on
-                [*guardian.beginning(), *options, "--remove", str(directory), "--", *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output_of_command,
-                stderr=output_of_command,
-                env=_merged(environment),
-                cwd=cwd,
-                pass_fds=(report_of_guardian, *pass_fds),
-                start_new_session=True,  # from its first moment out of reach of a Ctrl-C meant for this process
-            )
+            with debuggers.not_followed():
+                process = subprocess.Popen(  # noqa: ASYNC220 - the thread that forks must be the one that lives on
+                    [*guardian.beginning(), *options, "--remove", str(directory), "--", *command],
+                    stdin=subprocess.DEVNULL,
+                    stdout=output_of_command,
+                    stderr=output_of_command,
+                    env=_merged(environment),
+                    cwd=cwd,
+                    pass_fds=(report_of_guardian, *pass_fds),
+                    start_new_session=True,  # from its first moment out of reach of a Ctrl-C meant for this process
+                )
         except OSError as error:
             os.close(report)
             os.close(output)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nls_scheduler.processes import debuggers
 from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         self.loop = _Loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        debuggers.not_stopped(self._thread).start()
 
     @property
     def alive(self) -> bool:

@@ -410,8 +410,8 @@ def test_requests_that_are_no_cells_do_not_bring_a_suspended_gpu_process_back(no
     assert notebook.client.complete("kep", reply=True, timeout=60)["content"]["matches"] == []
     assert notebook.client.inspect("kept", reply=True, timeout=60)["content"]["found"] is False
     assert notebook.ask("is_complete_request", {"code": "for x in kept:"})["status"] == "incomplete"
-    assert notebook.ask("debug_request", debug("debugInfo"), "control")["body"]["isStarted"] is False
-    assert "no GPU process" in notebook.ask("debug_request", debug("initialize"), "control")["message"]
+    assert notebook.debug("debugInfo")["body"]["isStarted"] is False
+    assert "no GPU process" in notebook.debug("initialize")["message"]
     assert notebook.entry()["phase"] == "suspended"
     assert notebook.run("kept").result == "[1]"
 
@@ -532,36 +532,3 @@ def test_completion_in_a_gpu_cell_of_an_ordinary_notebook_asks_the_gpu_process(
 )
 def test_gpu_lines_complete_themselves(steady: AutoKernel, code: str, matches: list[str]) -> None:
     assert sorted(steady.client.complete(code, reply=True, timeout=60)["content"]["matches"]) == matches
-
-
-# The debugger
-
-
-def debug(command: str, **arguments: object) -> dict[str, object]:
-    return {"type": "request", "seq": 1, "command": command, "arguments": arguments}
-
-
-@pytest.mark.long("auto mode in rare cases: the common ones are tried here")
-def test_the_debugger_stops_in_a_cell_of_the_gpu_process(notebook: AutoKernel) -> None:
-    pytest.importorskip("debugpy")
-
-    def ask(command: str, **arguments: object) -> dict[str, object]:
-        return notebook.ask("debug_request", debug(command, **arguments), "control")
-
-    notebook.run("1")
-    assert ask("initialize", clientID="test", adapterID="", pathFormat="path")["success"]
-    ask("attach")
-    notebook.event(lambda m: m["msg_type"] == "debug_event" and m["content"]["event"] == "initialized")
-    code = "y = 1\nz = y + 1\nz"
-    path = ask("dumpCell", code=code)["body"]["sourcePath"]  # type: ignore[index]
-    assert f"ipykernel_{gpu_pid(notebook)}" in path
-    ask("setBreakpoints", source={"path": path}, breakpoints=[{"line": 2}], sourceModified=False)
-    ask("configurationDone")
-    msg_id = notebook.client.execute(code)
-    stopped = notebook.event(lambda m: m["msg_type"] == "debug_event" and m["content"]["event"] == "stopped")
-    thread = stopped["content"]["body"]["threadId"]
-    frames = ask("stackTrace", threadId=thread)["body"]["stackFrames"]  # type: ignore[index]
-    assert frames[0]["line"] == 2
-    ask("continue", threadId=thread)
-    assert notebook.finish(msg_id).result == "2"
-    ask("disconnect", restart=False, terminateDebuggee=True)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
+from nls_scheduler.processes import debuggers
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE, words_of
 from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire import trust
@@ -236,10 +237,11 @@ def _start(path: Path) -> None:
     with opened_log(log_path, anew=too_long) as log:
         before = log.tell()
         try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd="/",
-                timeout=START_TIMEOUT_S, check=False,
-            )  # fmt: skip
+            with debuggers.not_followed():
+                done = subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, cwd="/",
+                    timeout=START_TIMEOUT_S, check=False,
+                )  # fmt: skip
             failure = None if done.returncode == 0 else f"it ended with code {done.returncode}"
         except subprocess.TimeoutExpired:
             failure = f"it was not ready after {START_TIMEOUT_S:g} s"
