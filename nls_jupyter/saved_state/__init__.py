@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nls_jupyter.saved_state.arena import NoRoomError, SavedStateDamagedError, empty
-    from nls_jupyter.saved_state.aside import DONE, STOPPED
+    from nls_jupyter.saved_state.aside import DONE, FAILED, STOPPED
     from nls_jupyter.saved_state.carried import WAITS
     from nls_jupyter.saved_state.dead_gpu import DEAD_GPU, why_dead
     from nls_jupyter.saved_state.decoder import RestoreReport
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEAD_GPU",
     "DONE",
+    "FAILED",
     "STOPPED",
     "WAITS",
     "ChangedName",
@@ -55,6 +56,7 @@ _WHERE = {
     "ChangedName": ("manifest", "ChangedName"),
     "DEAD_GPU": ("dead_gpu", "DEAD_GPU"),
     "DONE": ("aside", "DONE"),
+    "FAILED": ("aside", "FAILED"),
     "Interpreter": ("interpreter", "Interpreter"),
     "MachineRoom": ("room", "MachineRoom"),
     "Manifest": ("manifest", "Manifest"),

@@ -101,7 +101,7 @@ class Keeper:
         self._suspending: tuple[GpuProcess, int] | None = None
         self._given_up = False
         self._dead: tuple[GpuProcess | None, str] = None, ""
-        self.saves = Saves(self.save, self._save_aside)
+        self.saves = Saves(self.save, self._save_aside, self._notice)
         self.freezer = Freezer()
         self.standby: Standby | None = None
         self.ahead: Ahead | None = None
@@ -224,6 +224,10 @@ class Keeper:
             except RequestFailed as error:
                 _log.warning("The GPU process does not give its caches back: %s", error)
         return None
+
+    def _notice(self, text: str) -> None:
+        if self.on_notice is not None:
+            self.on_notice(text)
 
     def _memory_wanted(self, process: GpuProcess, question: Message) -> None:
         if self.on_memory_wanted is not None and process is self.process:

@@ -43,6 +43,7 @@ _MEANWHILE_S = 0.2
 _TRY_TAKES_S = 2.0
 # The notebook's own cell among what keeps the workload executing: one at a time.
 _CELL = "cell"
+_NOT_IN_TIME = "that did not end in time"
 
 CANNOT_SAVE = (RequestFailed, OSError)
 _CANNOT_START = (LaunchFailed, GpuProcessDied, *CANNOT_SAVE)
@@ -306,29 +307,40 @@ class Orders:
         self._stop_came.set()
         if not self.over and not await self.standing.let_go():
             return  # it is told when the driver lets it go, or by its end
-        if not self.over and command.grace_s > 0:
-            await self._save_first(command)
+        reason = command.reason
+        if not self.over and (why := await self._save_first(command)) is not None:
+            reason += f", and what ran last could not be saved before: {why}"
         # After it was given up, the process that is there can be that of the notebook's next workload.
-        process = None if self.over else await self._end(command.reason)
+        process = None if self.over else await self._end(reason)
         if process is None:
             await self._tell_what_is_saved()
             await self._tell("process_exited", reason=command.reason)
             return
         await self.tell_exit(process, command.reason)
-        self._log.add(f"Taken off the GPU: {command.reason}.")
+        self._log.add(f"Taken off the GPU: {reason}.")
 
-    async def _save_first(self, command: CommandMessage) -> None:
-        """What ran since the last save, within the grace; a cell that runs is interrupted for that."""
-        keeper = self._keeper
+    async def _save_first(self, command: CommandMessage) -> str | None:
+        """What ran since the last save, within the grace; a cell that runs is interrupted for that.
+
+        Returns:
+            Why a save that was begun, perhaps long before, failed.
+        """
+        keeper, began = self._keeper, False
+        if command.grace_s <= 0:
+            return _NOT_IN_TIME if keeper.suspending else None
         try:
             async with asyncio.timeout(command.grace_s):
                 if await keeper.reclaim(command.reason, command.grace_s):
                     await keeper.cell_over()
                 if keeper.usable or keeper.suspending:
                     self._depart(command.reason)
+                    began = True
                     await keeper.suspend()
         except (TimeoutError, GpuProcessDied, *CANNOT_SAVE) as error:
             _log.info("What ran last was not saved before the GPU process was stopped: %s", error)
+            if began and not isinstance(error, GpuProcessDied):
+                return _NOT_IN_TIME if isinstance(error, TimeoutError) else why_not(error)
+        return None
 
     async def _end_lost(self, reason: str) -> None:
         """End a process that the driver has given up: what was saved stands."""

@@ -11,12 +11,13 @@ the next cell runs; where the process cannot be copied, the next cell waits. `%g
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from nls_jupyter.saved_state import DONE
+from nls_jupyter.saved_state import DONE, FAILED
 from nls_jupyter.saved_state.manifest import is_beside
 from nls_jupyter.supervisor.defaults import WITHIN_S
 from nls_jupyter.supervisor.launch import GpuProcessDied
@@ -25,7 +26,7 @@ from nls_jupyter.supervisor.pending import RequestFailed
 from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     from nls_jupyter.saved_state import Manifest
     from nls_jupyter.supervisor.channel import GpuProcess
@@ -39,6 +40,8 @@ IDLE_S = 1.0
 WHOLE_AFTER_S = 5.0
 # A save that takes longer is given up; the state saved before stands.
 TIMEOUT_S = 300.0
+# From here on their user knows of a save that has not ended.
+_LATE_S = 30.0
 # From here on users notice that cells wait for saves.
 _NOTICED_S = 0.1
 # A next cell that is already waiting is sent within this.
@@ -47,6 +50,14 @@ _FOLLOWS_WITHIN_S = 0.02
 _PART_OF_RUN_TIME = 0.025
 # After a save that failed, or was given up by Ctrl-C, none is due for so many times as long as that took.
 _PAUSE_PER_FAILURE = 20.0
+_LATE = (
+    "The variables are being saved after cell {cell} for more than {s:g} s: until that ends, an end of the GPU process "
+    "takes along what ran since the save before."
+)
+_NO_COPY = (
+    "A copy of the GPU process, which saves while cells run, did not end as it should: the process saves itself, and "
+    "cells wait for that."
+)
 _OVER_BUDGET = "OverBudgetError"
 _STOPPED = "SaveStoppedError"
 
@@ -85,13 +96,26 @@ class Wanted:
 class Saves:
     """At most one save at a time. Everything here runs in the loop's thread.
 
+    Args:
+        save: saves.
+        save_aside: has a copy of the process save.
+        tell: gets what the user has to know, as a sentence, perhaps more than once.
+        clock: seconds.
+
     Attributes:
         within_s: when a save is due that was put off so far; infinite for never.
     """
 
-    def __init__(self, save: _Save, save_aside: _SaveAside, clock: Callable[[], float] = monotonic_s) -> None:
+    def __init__(
+        self,
+        save: _Save,
+        save_aside: _SaveAside,
+        tell: Callable[[str], None],
+        clock: Callable[[], float] = monotonic_s,
+    ) -> None:
         self._save = save
         self._save_aside = save_aside
+        self._tell = tell
         self._clock = clock
         self._first: asyncio.Task[None] | None = None
         self._rest: asyncio.Task[None] | None = None
@@ -267,7 +291,9 @@ class Saves:
             return False
         self._copying = True
         try:
-            over = await self._save_aside(process, wanted.cell)
+            async with asyncio.timeout(TIMEOUT_S):
+                with self._told_when_late(wanted):
+                    over = await self._save_aside(process, wanted.cell)
         except (RequestFailed, GpuProcessDied, OSError) as error:
             _log.debug("The GPU process %d saves itself, and no copy of it: %s", process.pid, error)
             return False
@@ -280,7 +306,11 @@ class Saves:
     async def _followed(self, wanted: Wanted, over: asyncio.Future[str], since: float) -> bool:
         """Until the copy has ended. Whether it has saved."""
         began = self._clock()
-        if await over != DONE:
+        with self._told_when_late(wanted):
+            how = await over
+        if how == FAILED:
+            self._tell(_NO_COPY)
+        if how != DONE:
             self._unsaved_since = min(self._unsaved_since, since)
             return False
         self._cost_s = self._clock() - began
@@ -332,9 +362,18 @@ class Saves:
         self._under_way = wanted.process, number
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                return await self._save(wanted.cell, number=number, within_budget=within_budget)
+                with self._told_when_late(wanted):
+                    return await self._save(wanted.cell, number=number, within_budget=within_budget)
         finally:
             self._under_way = None
+
+    @contextlib.contextmanager
+    def _told_when_late(self, wanted: Wanted) -> Iterator[None]:
+        late = asyncio.get_running_loop().call_later(_LATE_S, self._tell, _LATE.format(cell=wanted.cell, s=_LATE_S))
+        try:
+            yield
+        finally:
+            late.cancel()
 
 
 class _OverBudgetError(Exception):

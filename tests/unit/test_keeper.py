@@ -331,6 +331,29 @@ def test_a_process_whose_gpu_is_dead_to_it_is_ended_and_what_was_saved_stands(ho
     play(story)
 
 
+def test_a_save_that_takes_long_is_told_while_it_lasts_and_one_that_does_not_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(it: Story) -> None:
+        told: asyncio.Queue[str] = asyncio.Queue()
+        it.keeper.on_notice = told.put_nowait
+        process = await it.start()
+        it.save_soon()
+        process.saving.set_result(None)
+        await it.keeper.saves.until_over()
+        assert told.empty()
+        monkeypatch.setattr(saving, "_LATE_S", 0.0)
+        process.saving = asyncio.get_running_loop().create_future()
+        it.save_soon()
+        text = await told.get()
+        assert text.startswith("The variables are being saved after cell [1] for more than 0 s: ")
+        process.saving.set_result(None)
+        await it.keeper.saves.until_over()
+        assert it.saves == 2
+
+    play(story)
+
+
 def test_a_save_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(saving, "TIMEOUT_S", 0.01)
 
@@ -732,6 +755,8 @@ def test_what_is_due_is_saved_by_a_copy_and_no_cell_waits_for_it() -> None:
 @pytest.mark.parametrize("how", ["failed", "stopped", "refused"])
 def test_what_a_copy_did_not_save_is_due_on(how: str) -> None:
     async def story(it: Story) -> None:
+        told: list[str] = []
+        it.keeper.on_notice = told.append
         notebook = Copied(it, await it.start())
         process = notebook.process
         process.saving.set_result(None)
@@ -740,6 +765,7 @@ def test_what_a_copy_did_not_save_is_due_on(how: str) -> None:
         assert notebook.copied == ["[1]"]
         process.can_be_copied = how == "stopped"
         await notebook.end(how)
+        assert len(told) == (how == "failed")
         assert it.keeper.completed.unsaved == ["[1]", "[2]"]
         await notebook.cell()
         if how == "stopped":

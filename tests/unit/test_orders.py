@@ -121,6 +121,34 @@ def test_the_daemon_knows_the_size_of_what_a_stop_has_saved_before_it_hears_of_t
     assert end == "process_exited"
 
 
+@pytest.mark.parametrize(
+    ("error", "grace_s", "why"),
+    [
+        (None, 0.01, "that did not end in time"),
+        (None, 0.0, "that did not end in time"),
+        (OSError("the disk is full"), 0.01, "the disk is full"),
+    ],
+)
+def test_who_is_stopped_while_a_save_does_not_end_or_fails_reads_that(
+    error: OSError | None, grace_s: float, why: str
+) -> None:
+    client, keeper, log = FakeClient(), FakeKeeper(executing=False), NoticeLog()
+    keeper.usable, keeper.process = True, SimpleNamespace(pid=1, start_time=2)
+    orders = Orders(cast("Any", client), {"id": "w", "gpus": []}, cast("Any", keeper), log, lambda: None)
+
+    async def suspend() -> None:
+        if error is not None:
+            raise error
+        await asyncio.Event().wait()
+
+    keeper.suspend, keeper.suspending = suspend, error is None  # type: ignore[attr-defined]
+    asyncio.run(orders._carry_out(CommandMessage("stop_process", 7, "bob needs GPU 0", grace_s=grace_s)))
+    told = f"bob needs GPU 0, and what ran last could not be saved before: {why}"
+    assert orders.departure is not None
+    assert orders.departure.why == told
+    assert f"Taken off the GPU: {told}." in log.as_text()
+
+
 def test_a_process_that_dies_comes_back_with_its_save_point_and_the_daemon_knows_how_large_that_is() -> None:
     async def story() -> list[tuple[str, dict[str, Any]]]:
         client, keeper = FakeClient(), FakeKeeper(executing=True)

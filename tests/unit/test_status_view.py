@@ -45,7 +45,7 @@ def test_the_headline_is_about_this_notebook() -> None:
 
 
 def test_the_headline_says_what_is_saved_and_what_a_kill_can_cost() -> None:
-    saves = Saves(None, None)  # type: ignore[arg-type]  # nothing is saved here
+    saves = Saves(None, None, print)  # type: ignore[arg-type]  # nothing is saved here
     manifest = Manifest(0, (), (), "[5]")
     saves._cost_s = 1.25
     headline = GpuStatus(status(), "w", saves.summary(manifest, runs=True)).headline()
