@@ -18,6 +18,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 
 from nls_jupyter.between import seams
 from nls_jupyter.between.errors import GpuUnavailable
+from nls_jupyter.notebook import breakpoints
 from nls_jupyter.notebook.cells import CellRunner
 from nls_jupyter.notebook.comms import GpuComms
 from nls_jupyter.notebook.ending import Ending
@@ -64,6 +65,7 @@ class NotebookGpu:
         kept_files: KeptFiles | None = None,
         ahead: Ahead | None = None,
     ) -> None:
+        self._kernel = kernel
         relay = OutputRelay(kernel)
         numbers = itertools.count(1)
         runtime = Path(jupyter_runtime_dir()) / "nls"
@@ -146,6 +148,9 @@ class NotebookGpu:
 
     def run(self, code: str, *, retry: bool = False, **options: Any) -> CellResult | None:
         """Run a cell in the GPU process; see `CellRunner.run`. `retry`: again if that is taken away, see `Retries`."""
+        if breakpoints.are_unreached(self._kernel):
+            print(f"GPU: {breakpoints.UNREACHED}", file=sys.stderr, flush=True)  # noqa: T201 - where users look
+            options["alone"] = False
         first = options
 
         def attempt(number: int) -> CellResult | None:

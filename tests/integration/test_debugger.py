@@ -76,9 +76,16 @@ def test_the_debugger_stops_in_a_cell_of_the_gpu_process_and_all_is_saved_as_bef
 
 
 @pytest.mark.long("the debugger in the notebook's kernel")
-def test_a_gpu_process_starts_and_leaves_while_the_notebooks_own_kernel_is_debugged(plain: AutoKernel) -> None:
+def test_a_gpu_process_starts_and_leaves_while_the_notebooks_kernel_is_debugged(plain: AutoKernel) -> None:
     attach(plain)
-    assert plain.run("%%gpu\na = 1\na").result == "1"
+    cell = "%%gpu\na = 1\na"
+    set_breakpoint(plain, cell, 2)
+    ran = plain.run(cell)
+    assert ran.result == "1"
+    assert ran.text("stderr").startswith(
+        "GPU: the breakpoints in this cell are not reached: it runs in the GPU process"
+    )
+    assert not plain.run("%%gpu\na").text("stderr")
     code = "y = 1\nz = y + 1\nz"
     set_breakpoint(plain, code, 2)
     msg_id = plain.client.execute(code)
