@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.saved_state import MachineRoom
+from nls_jupyter.supervisor.own_code import OWN_CODE
 from nls_scheduler.drivers.simulated_memory import SIMULATION_VARIABLE
 from nls_scheduler.processes import debuggers
 from nls_scheduler.processes.proc import MARK_VARIABLE, WORKLOAD_VARIABLE
@@ -180,9 +181,9 @@ class Freezer:
                 environment = {k: v for k, v in environment.items() if k not in (WORKLOAD_VARIABLE, MARK_VARIABLE)}
             with debuggers.not_followed():
                 self._helper = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", _MODULE, *arguments,
+                    sys.executable, *OWN_CODE.module(_MODULE), *arguments,
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
-                    start_new_session=True,
+                    start_new_session=True, pass_fds=OWN_CODE.descriptors,
                 )  # fmt: skip
         return self._helper
 

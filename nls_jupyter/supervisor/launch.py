@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from nls_jupyter.between.seams import INTERPRETER_FLAGS
+from nls_jupyter.supervisor.own_code import OWN_CODE
 from nls_scheduler.processes import cgroups, debuggers, guardian
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 
@@ -156,13 +157,13 @@ class GuardedProcess:
         try:
             with debuggers.not_followed():
                 process = subprocess.Popen(  # noqa: ASYNC220 - the thread that forks must be the one that lives on
-                    [*guardian.beginning(), *options, "--remove", str(directory), "--", *command],
+                    [*OWN_CODE.guardian(), *options, "--remove", str(directory), "--", *command],
                     stdin=subprocess.DEVNULL,
                     stdout=output_of_command,
                     stderr=output_of_command,
                     env=_merged(environment),
                     cwd=cwd,
-                    pass_fds=(report_of_guardian, *pass_fds),
+                    pass_fds=(report_of_guardian, *OWN_CODE.descriptors, *pass_fds),
                     start_new_session=True,  # from its first moment out of reach of a Ctrl-C meant for this process
                 )
         except OSError as error:

@@ -8,14 +8,17 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nls_jupyter.supervisor.connection import Connection
 from nls_jupyter.supervisor.launch import GuardedProcess, LaunchFailed, interpreter
+from nls_jupyter.supervisor.own_code import OWN_CODE
 from nls_jupyter.supervisor.shares import Shares
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+_MODULE: Final = "nls_jupyter.gpu_process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +44,11 @@ class Started:
         except OSError as error:
             raise LaunchFailed(f"no place for the GPU process's sockets: {error}") from error
         shares = Shares()
+        OWN_CODE.keep()
         try:
             with shares.handed_over():
                 process = await GuardedProcess.start(
-                    [*interpreter(), "-m", "nls_jupyter.gpu_process", "-f", str(connection.file), *arguments],
+                    [*interpreter(), *OWN_CODE.module(_MODULE), "-f", str(connection.file), *arguments],
                     environment={**environment, "NLS_GPU_PROCESS": "1", **shares.environment},
                     directory=connection.directory,
                     pass_fds=shares.pass_fds,

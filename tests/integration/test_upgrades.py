@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 from typing import TYPE_CHECKING, Any
@@ -163,7 +164,7 @@ class Notebook:
             reply = client.execute_interactive(code, output_hook=collect, timeout=TIMEOUT_S)
         finally:
             client.stop_channels()
-        assert reply["content"]["status"] == "ok", told
+        assert reply["content"]["status"] == "ok", reply["content"]["evalue"]
         return "".join(told.get("stdout", []))
 
 
@@ -229,3 +230,28 @@ def test_a_newer_notebook_works_with_the_daemon_of_the_release_before(
     assert new.run("%%gpu\nprint(x)") == "42\n"
     doctor = node.nls(today, "doctor")
     assert "no daemon of ours" not in doctor.stdout
+
+
+def test_a_notebook_goes_on_with_the_version_that_its_kernel_has_begun_with(
+    node: Node, today: Environment, tmp_path: Path
+) -> None:
+    """Whatever `pip install` puts in its place, also while the files are gone."""
+    installed = Environment(tmp_path / "venv", hatchling(ROOT, "wheel", tmp_path / "wheel"))
+    assert node.start(today) is None
+    old = node.notebook(installed, "old")
+    old.run("%%gpu\nx = 41")
+
+    packages = [installed.site_packages / name for name in ("nls_jupyter", "nls_scheduler")]
+    aside = [package.rename(tmp_path / package.name) for package in packages]
+    assert node.nls(today, "suspend", "old").returncode == 0
+    assert old.run("%%gpu\nx += 1\nprint(x)") == "42\n", "pip has removed the files, and has written none yet"
+
+    for package, kept in zip(packages, aside, strict=True):
+        shutil.copytree(kept, package)
+    shared = packages[0] / "between" / "save_stops.py"
+    shared.write_text(shared.read_text().replace('Struct("=QQ")', 'Struct("=QQQ")'))
+    (packages[1] / "processes" / "guardian.py").write_text("raise SystemExit('this is another version')\n")
+    assert node.nls(today, "suspend", "old").returncode == 0
+    assert old.run("%%gpu\nimport sys\nprint(x, [entry for entry in sys.path if 'fd' in entry])") == "42 []\n"
+    old.run("%gpu restart")
+    assert old.run("%%gpu\nprint('x' in globals())") == "False\n"

@@ -99,9 +99,12 @@ class Options:
             raise ValueError(f"unknown option: {option}")
 
 
-def beginning() -> list[str]:
-    """The first words of a guardian's command line, which ends its command when this process's thread ends."""
-    return [sys.executable, "-I", "-S", __file__, "--parent", str(os.getpid())]
+def beginning(*script: str) -> list[str]:
+    """The first words of a guardian's command line, which ends its command when this process's thread ends.
+
+    `script` is what Python is to run instead of this file, the last word of it with this file's name.
+    """
+    return [sys.executable, "-I", "-S", *(script or [__file__]), "--parent", str(os.getpid())]
 
 
 def set_process_control(option: int, value: int) -> None:
