@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
+
+# A kernel that keeps its own code starts none of these (`supervisor.own_code`): one of before does.
+_OTHER_VERSION: Final = (
+    "nls-jupyter was upgraded under this kernel, which has the saved variables: install the version before, and they "
+    "come back. A kernel that is restarted begins without them."
+)
 
 
 class SharedBytes:
@@ -37,8 +43,13 @@ class SharedBytes:
 
     @classmethod
     def inherited(cls) -> Self:
-        """The GPU process's end. Raises `KeyError` where no kernel started the process."""
+        """The GPU process's end; ends a process of another version than its kernel.
+
+        Raises `KeyError` where no kernel started the process.
+        """
         descriptor = int(os.environ.pop(cls.variable))
+        if os.fstat(descriptor).st_size != cls.size_bytes:
+            raise SystemExit(_OTHER_VERSION)
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - its only signature
         return cls(descriptor)
 

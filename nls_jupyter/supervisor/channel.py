@@ -142,12 +142,12 @@ class GpuProcess:
                         return
         except GpuProcessDied as died:
             raise LaunchFailed(
-                self._with_output(f"the GPU process {died.status.describe()} while it started")
+                f"the GPU process {died.status.describe()} while it started", self._process.output_tail()
             ) from died
         except TimeoutError:
             self.kill()
             reason = f"the GPU process did not answer within {self._connection_timeout_s:g} s"
-            raise LaunchFailed(self._with_output(reason)) from None
+            raise LaunchFailed(reason, self._process.output_tail()) from None
 
     async def execute(
         self,
@@ -491,10 +491,6 @@ class GpuProcess:
         self._shares.close()
         if not self.exited.done():
             self.exited.set_result(status)
-
-    def _with_output(self, reason: str) -> str:
-        tail = self._process.output_tail()
-        return f"{reason}. The end of its output:\n{tail}" if tail else reason
 
 
 def _failed(error: BaseException) -> None:

@@ -28,6 +28,7 @@ _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 
 OUTPUT_TAIL_BYTES = 16 * 1024
+_CAUSE_LIMIT = 200
 _NO_WORKLOAD = "process"
 _PIPE_READ_BYTES = 64 * 1024
 _WITH_ITS_GUARDIAN = "ended together with its guardian, the process that looks after it, which was killed"
@@ -77,7 +78,15 @@ class ExitStatus:
 
 
 class LaunchFailed(Exception):  # noqa: N818 - says what happened
-    """A process could not be started or ended before it was of use. The message holds the end of its output."""
+    """A process could not be started or ended before it was of use. The message is one line.
+
+    Attributes:
+        output: the end of what it wrote; the message has the line of it that says why.
+    """
+
+    def __init__(self, reason: str, output: str = "") -> None:
+        super().__init__(f"{reason}: {_cause_in(output)}" if output else reason)
+        self.output = output
 
 
 class GpuProcessDied(Exception):  # noqa: N818
@@ -277,7 +286,9 @@ class GuardedProcess:
 
     def _guardians_ended(self) -> None:
         if not self._started.done():
-            self._started.set_exception(LaunchFailed(self._why_not_started()))
+            self._read_output()
+            reason = "the guardian ended before the process started"
+            self._started.set_exception(LaunchFailed(reason, self.output_tail() or "it said nothing"))
         if self._cgroup is not None and self._cgroup.exists():
             self._ending = self._loop.create_task(self._end_cgroup(self._cgroup))
         else:
@@ -295,10 +306,6 @@ class GuardedProcess:
             self._loop.add_reader(self._handle, self._all_ended)
         else:
             self._all_ended()
-
-    def _why_not_started(self) -> str:
-        self._read_output()
-        return f"the guardian ended before the process started: {self.output_tail() or 'it said nothing'}"
 
     def _all_ended(self) -> None:
         self._read_output()
@@ -323,6 +330,15 @@ def interpreter() -> list[str]:
     # Jupyter starts its kernels so too: debugpy, which ipykernel loads, complains about frozen modules.
     frozen = [] if "frozen_modules" in sys._xoptions else ["-Xfrozen_modules=off"]
     return [sys.executable, *options, *frozen]
+
+
+def _cause_in(output: str) -> str:
+    """The first line of the last exception's text, or else the last line."""
+    _, traceback, text = output.rpartition("Traceback (most recent call last):\n")
+    lines = [line for line in text.splitlines() if line.strip()] or [""]
+    raised = next((line for line in lines if not line[0].isspace()), lines[-1]) if traceback else lines[-1]
+    cause = raised.strip()
+    return cause if len(cause) <= _CAUSE_LIMIT else f"{cause[:_CAUSE_LIMIT]}…"
 
 
 def _finish(future: asyncio.Future[_Value], value: _Value) -> None:

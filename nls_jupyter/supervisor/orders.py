@@ -250,7 +250,8 @@ class Orders:
             # Whoever ended it on purpose tells the daemon.
             if self._keeper.ordered_end is None:
                 await self._keeper.end("it did not start")
-                await self._not_started(command, str(error), began)
+                output = error.output if isinstance(error, LaunchFailed) else ""
+                await self._not_started(command, str(error), began, output)
             return
         self._was_ready = process
         self._stop_came.clear()
@@ -259,9 +260,12 @@ class Orders:
         await self._tell("process_ready", command_id=command.command_id, **worse)
         self._tell_of_return(restored)
 
-    async def _not_started(self, command: CommandMessage, why: str, began: float) -> None:
+    async def _not_started(self, command: CommandMessage, why: str, began: float, output: str = "") -> None:
         """Say so. The daemon has a few tries follow each other at once: what is wrong for a moment may pass."""
-        self._log.add(f"The GPU process could not start: {why}", important=True)
+        if output:
+            self._log.add(f"The end of what the GPU process wrote:\n{output}")
+        where = ". %gpu log has what it wrote." if output else ""
+        self._log.add(f"The GPU process could not start: {why.rstrip('.') if output else why}{where}", important=True)
         await asyncio.sleep(began + _TRY_TAKES_S - monotonic_s())
         await self._tell("start_failed", command_id=command.command_id, reason=why)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import stat
 from contextlib import asynccontextmanager
@@ -432,9 +433,12 @@ def test_a_process_that_leaves_is_reported_with_its_exit_code(directory: Path) -
 
 def test_a_process_that_ends_while_it_starts_is_a_failed_launch_with_its_output(directory: Path) -> None:
     async def story() -> None:
-        with pytest.raises(LaunchFailed, match=r"exited with code 1 while it started(.|\n)*'kernel_class'"):
+        with pytest.raises(LaunchFailed) as failed:
             async with notebook(directory, arguments=["--IPKernelApp.kernel_class=no.such"]):
                 pass
+        (line,) = str(failed.value).splitlines()
+        assert re.fullmatch(r"the GPU process exited with code 1 while it started: .*'kernel_class'.*", line)
+        assert "could not be imported" in failed.value.output
 
     run(story())
 

@@ -97,6 +97,19 @@ def test_a_start_that_fails_at_once_is_said_and_tried_again_after_a_while(monkey
     assert client.link.sent == [("start_failed", {"command_id": 7, "reason": "memory is short."})]
 
 
+def test_what_a_process_wrote_that_did_not_start_is_in_the_log_and_the_reason_in_the_tables(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client, keeper, log = FakeClient(), FakeKeeper(executing=False), NoticeLog()
+    orders = Orders(cast("Any", client), {"id": "w"}, cast("Any", keeper), log, lambda: None)
+    monkeypatch.setattr(module, "_TRY_TAKES_S", 0.0)
+    asyncio.run(orders._not_started(START, "it exited: ValueError: no", 0.0, "NOTE: of somebody\nValueError: no"))
+    assert client.link.sent == [("start_failed", {"command_id": 7, "reason": "it exited: ValueError: no"})]
+    (shown,) = log.take_unread()
+    assert shown.text == "The GPU process could not start: it exited: ValueError: no. %gpu log has what it wrote."
+    assert "NOTE: of somebody\nValueError: no" in log.as_text()
+
+
 def saved_state(gpu_bytes: int) -> Any:
     return SimpleNamespace(manifest=SimpleNamespace(gpu_bytes=gpu_bytes))
 

@@ -379,3 +379,12 @@ def test_nothing_asks_a_save_to_stop_from_the_beginning():
 
 def test_a_stopped_save_is_no_error_of_an_objects_own_code():
     assert not issubclass(saved_state.SaveStoppedError, Exception)
+
+
+def test_a_process_of_another_version_than_its_kernel_ends_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptor = os.memfd_create("of-another-version")
+    os.ftruncate(descriptor, 8)
+    monkeypatch.setenv(SaveStops.variable, str(descriptor))
+    with pytest.raises(SystemExit, match="upgraded under this kernel"):
+        SaveStops.inherited()
+    os.close(descriptor)
