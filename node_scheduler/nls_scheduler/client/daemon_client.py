@@ -21,6 +21,7 @@ from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem, out_of_files
 from nls_scheduler.wire.holder import holder_of
 from nls_scheduler.wire.protocol import ONLY_QUERY, PROTOCOL_HEADER, PROTOCOL_VERSION
+from nls_scheduler.wire.told import read_told
 from nls_scheduler.wire.unix_resolver import TrustedConnections
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class DaemonClient:
                 if wait_s is None or monotonic_s() + wait_s > until:
                     raise
             await asyncio.sleep(wait_s * random.uniform(1.0, 1.5))  # noqa: S311 - spreads who waits, no secret
-        view: dict[str, Any] = json.loads(answer.body)
+        view: dict[str, Any] = read_told(answer.body)
         return view
 
     async def adopt(self, workload_id: str, *, only: bool = False, **fields: Any) -> dict[str, Any]:
@@ -106,7 +107,7 @@ class DaemonClient:
         and the `secret` that its supervisor was told; `only`: this process has no other one.
         """
         path = f"/v1/workloads/{workload_id}{ONLY_QUERY if only else ''}"
-        view: dict[str, Any] = json.loads((await self._ask("PUT", path, fields)).body)  # a link asks again by itself
+        view: dict[str, Any] = read_told((await self._ask("PUT", path, fields)).body)  # a link asks again by itself
         return view
 
     async def patch(self, workload_id: str, **fields: Any) -> dict[str, Any]:
@@ -183,7 +184,7 @@ class DaemonClient:
         fetch.add_done_callback(lambda _: lines.put_nowait(None))
         try:
             while (line := await lines.get()) is not None:
-                yield json.loads(line)
+                yield read_told(line)
             await self._outcome(fetch, buffer)
             raise self._unreachable("it has ended")
         finally:
@@ -207,7 +208,7 @@ class DaemonClient:
         )
 
     async def _request(self, method: str, path: str, fields: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        answer: dict[str, Any] = json.loads((await self._answer(method, path, fields)).body)
+        answer: dict[str, Any] = read_told((await self._answer(method, path, fields)).body)
         return answer
 
     async def _answer(self, method: str, path: str, fields: Mapping[str, Any] | None) -> HTTPResponse:

@@ -25,6 +25,7 @@ from nls_scheduler.core.model.commands import (
 )
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, ProcessId
 from nls_scheduler.wire.errors import Problem, malformed
+from nls_scheduler.wire.told import Told
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -279,7 +280,7 @@ def parse_daemon_message(text: str | bytes) -> DaemonMessage:
     try:
         message = json.loads(text)
         if "view" in message:
-            return ViewMessage(dict(message["view"]))
+            return ViewMessage(Told(message["view"]))
         if "error" in message:
             return ErrorMessage(Problem.from_dict(message["error"]))
         cause = message["cause"]
