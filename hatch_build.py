@@ -1,5 +1,7 @@
 """Puts the JupyterLab extension into wheels and sdists; builds it first where it is missing and Node 20 is there.
 
+Where that fails, as without a registry of npm's, the rest is built without it.
+
 And gives an index the README with links that lead somewhere there: the file itself has relative ones.
 
 An editable install never builds and never fails for want of Node: `make labextension` builds and links it.
@@ -25,7 +27,7 @@ MISSING = (
     "JupyterLab will show nothing of the GPUs: its extension is not built. "
     "With Node 20 or newer, `make labextension` builds it."
 )
-
+FAILED = "The JupyterLab extension could not be built (HATCH_JUPYTER_BUILDER_SKIP_NPM=1 leaves it out at once)"
 
 REPOSITORY = "https://github.com/nls-jupyter/nls-jupyter"
 RAW = "https://raw.githubusercontent.com/nls-jupyter/nls-jupyter"
@@ -67,7 +69,12 @@ class LabExtensionHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchli
         if self._to_build(version):
             from hatch_jupyter_builder import npm_builder
 
-            npm_builder(self.target_name, version, path=str(Path(self.root) / SOURCE), npm=["jlpm"], build_cmd="build")
+            try:
+                npm_builder(
+                    self.target_name, version, path=str(Path(self.root) / SOURCE), npm=["jlpm"], build_cmd="build"
+                )
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                self.app.display_warning(f"{FAILED}: {error}")
         if not self._built:
             self.app.display_warning(MISSING)
         elif self.target_name == "wheel" and version != "editable":

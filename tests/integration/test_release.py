@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -93,6 +94,26 @@ def test_the_extension_is_built_only_by_a_node_that_can(
     ours = loaded("tools/labextension.py")
     monkeypatch.setitem(ours.ENVIRONMENT, "PATH", str(tmp_path))
     assert ours.node_is_there() is builds
+
+
+def test_an_install_goes_on_without_the_extension_where_it_cannot_be_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with Node and without a registry of npm's: a wheel without it is better than none."""
+
+    def no_registry(*_: object, **__: object) -> None:
+        raise subprocess.CalledProcessError(1, ["jlpm", "install"])
+
+    build = loaded("hatch_build.py")
+    monkeypatch.setattr(build, "_node_can_build", lambda: True)
+    monkeypatch.delenv("HATCH_JUPYTER_BUILDER_SKIP_NPM", raising=False)
+    monkeypatch.setitem(sys.modules, "hatch_jupyter_builder", SimpleNamespace(npm_builder=no_registry))
+    told: list[str] = []
+    app = SimpleNamespace(display_warning=told.append)
+    hook = build.LabExtensionHook(str(tmp_path), {}, None, None, str(tmp_path), "wheel", app)
+    hook.initialize("standard", {})
+    assert re.search("could not be built .*HATCH_JUPYTER_BUILDER_SKIP_NPM=1.*jlpm", told[0])
+    assert told[1:] == [build.MISSING]
 
 
 def built(source: Path, target: str, directory: Path, umask: int) -> bytes:
