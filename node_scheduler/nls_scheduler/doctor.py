@@ -112,7 +112,12 @@ def _socket(named: Path | None, environ: Mapping[str, str]) -> tuple[Path | None
     places = " or ".join(map(str, candidates))
     if wanted:
         return None, [Finding("socket", "error", f"no daemon answers at {places}", f"nls up --socket {wanted}")]
-    return None, [Finding("socket", "warning", f"no daemon answers at {places}", locate.STARTS_BY_ITSELF)]
+    try:
+        advice = locate.how_one_starts()
+    except locate.NoHome as error:
+        return None, [Finding("socket", "error", f"no daemon answers at {places}", str(error))]
+    level: Level = "warning" if advice == locate.STARTS_BY_ITSELF else "error"
+    return None, [Finding("socket", level, f"no daemon answers at {places}", advice)]
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -203,6 +204,34 @@ def test_who_has_no_home_uses_the_nodes_daemon_and_is_told_what_is_missing_witho
 def test_who_has_no_home_serves_a_socket_that_is_named_and_gets_advice(tmp_path: Path) -> None:
     assert up._config_path() == [*paths.ENV_CONFIG_PATH, *paths.SYSTEM_CONFIG_PATH]
     assert doctor._ipython_directory({}).name == ".ipython"
+
+
+@pytest.fixture
+def _read_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a home that is mounted read-only, for root too."""
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK and access(path, mode))
+
+
+@pytest.mark.usefixtures("_read_only")
+def test_where_no_daemon_can_be_started_nobody_is_told_that_one_will_be_and_everybody_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "none"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "home" / "runtime"))
+    helps = rf"{tmp_path} cannot be written; set XDG_RUNTIME_DIR, .*, or NLS_SOCKET "
+    with pytest.raises(DaemonUnreachable, match=helps) as none:
+        locate.find()
+    assert "starts one" not in str(none.value)
+    _, (finding,) = doctor._socket(None, {})
+    assert (finding.level, re.search(helps, finding.advice or "") is not None) == ("error", True)
+
+
+def test_so_is_whoever_tries_to_start_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locate, "why_not_at", lambda path: "it cannot be written")
+    (tmp_path / "file").touch()
+    with pytest.raises(DaemonUnreachable, match=r"none can be started at .*: .*; set XDG_RUNTIME_DIR"):
+        locate._start_unless_there(tmp_path / "file" / "nls" / "nls.sock")
 
 
 def test_a_path_below_a_current_directory_that_was_removed_is_none(

@@ -186,10 +186,21 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         tell(str(error))
         return exit_codes.USAGE
     except OSError as error:
-        helps = " Free the disk that this is on, and start it again." if error.errno in _DISK_FULL else ""
+        helps = _what_helps(error, None if named else path)
         tell(f"The daemon cannot serve {path}: {why(error).removesuffix('.')}.{helps}")
         return exit_codes.NO_DAEMON
     return 0
+
+
+def _what_helps(error: OSError, by_itself: Path | None) -> str:
+    """A sentence more, or none; `by_itself`: the socket, where nobody has named it."""
+    from nls_scheduler.wire import locate
+
+    if error.errno in _DISK_FULL:
+        return " Free the disk that this is on, and start it again."
+    if by_itself is not None and locate.why_not_at(by_itself) is not None:
+        return f" {locate.ELSEWHERE[0].upper()}{locate.ELSEWHERE[1:]}."
+    return ""
 
 
 def _say_whether_another_serves(path: Path) -> None:

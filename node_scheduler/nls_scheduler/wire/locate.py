@@ -26,6 +26,11 @@ IDLE_EXIT_S: Final = 600
 BY_ITSELF: Final = ("up", "--background", "--idle-exit", str(IDLE_EXIT_S))
 """How a client starts a daemon that nobody has asked for."""
 STARTS_BY_ITSELF: Final = "the first GPU cell or `nls run` starts one; `nls up` does so now"
+ELSEWHERE: Final = (
+    "set XDG_RUNTIME_DIR, for Jupyter and for `nls`, to a directory of yours that can be written, or NLS_SOCKET to the "
+    "socket of a daemon that serves you"
+)
+"""What helps whom has no place for a daemon."""
 START_TIMEOUT_S: Final = 30.0
 OTHERS_START_S: Final = 1.0
 """In which another client has mostly started the daemon: until then nothing is said."""
@@ -52,9 +57,15 @@ def per_user_socket() -> Path:
     try:
         own = jupyter_runtime_dir()
     except RuntimeError as error:  # as pathlib tells it
-        told = "No daemon is running here, and this user has no home directory for one: set HOME, or name a socket."
+        told = f"No daemon is running here, and this user has no home directory for one: set HOME; or {ELSEWHERE}."
         raise NoHome(told) from error
     return checked(Path(own) / "nls" / "nls.sock")
+
+
+def why_not_at(path: Path) -> str | None:
+    """Why this user can start no daemon at `path`, as a clause; `None`: nothing is in the way, as far as that shows."""
+    folder = next(parent for parent in path.parents if os.access(parent, os.F_OK))
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written"
 
 
 def default_places() -> list[Path]:
@@ -102,8 +113,14 @@ def find(named: Path | None = None) -> Path:
     for path in places:
         if (away := silent(path, "start one with `nls up`")).may_come:
             raise away
-    per_user_socket()  # that a user has no place for one is told instead
-    raise DaemonUnreachable(f"No daemon is running on this node: {STARTS_BY_ITSELF}.")
+    raise DaemonUnreachable(f"No daemon is running on this node: {how_one_starts()}.")
+
+
+def how_one_starts() -> str:
+    """What to do for a daemon where none runs. Raises NoHome."""
+    path = per_user_socket()
+    why = why_not_at(path)
+    return STARTS_BY_ITSELF if why is None else f"none can be started at {path}, as {why}; {ELSEWHERE}"
 
 
 def find_or_start(named: Path | None = None) -> Path:
@@ -155,7 +172,8 @@ def _start_unless_there(path: Path) -> None:
                     raise silent(path, "")
                 _start(path)
     except OSError as error:
-        raise DaemonUnreachable(f"No daemon is running and none can be started at {path}: {error}.") from error
+        helps = "" if why_not_at(path) is None else f"; {ELSEWHERE}"
+        raise DaemonUnreachable(f"No daemon is running and none can be started at {path}: {error}{helps}.") from error
 
 
 def answers(path: Path) -> bool:
