@@ -43,15 +43,20 @@ class SharedBytes:
 
     @classmethod
     def inherited(cls) -> Self:
-        """The GPU process's end; ends a process of another version than its kernel.
-
-        Raises `KeyError` where no kernel started the process.
-        """
+        """The GPU process's end. Raises `KeyError` where no kernel started the process."""
         descriptor = int(os.environ.pop(cls.variable))
-        if os.fstat(descriptor).st_size != cls.size_bytes:
-            raise SystemExit(_OTHER_VERSION)
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - its only signature
         return cls(descriptor)
+
+    @classmethod
+    def check(cls) -> None:
+        """Ends a GPU process of another version than its kernel, before it says anything else."""
+        try:
+            size_bytes = os.fstat(int(os.environ[cls.variable])).st_size
+        except (KeyError, OSError):
+            size_bytes = None
+        if size_bytes != cls.size_bytes:
+            raise SystemExit(_OTHER_VERSION)
 
     def write(self, content: bytes) -> None:
         """All of them; nobody reads them any more once they are closed."""

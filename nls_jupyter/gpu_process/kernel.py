@@ -38,6 +38,7 @@ from nls_jupyter.between.begun import BegunCell
 from nls_jupyter.between.errors import GpuUsageError
 from nls_jupyter.between.lane import Lane
 from nls_jupyter.between.restoring import RestoredComponent
+from nls_jupyter.between.save_stops import SaveStops
 from nls_jupyter.gpu_process import forked, open_files, warm_imports
 from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower, explain_failed_allocations
 from nls_jupyter.gpu_process.freezable import Freezable
@@ -434,6 +435,8 @@ def _raise_oom_score() -> None:
 
 def main(arguments: Sequence[str]) -> None:
     """Run the GPU process until it is killed."""
+    for shared in (BegunCell, SaveStops, RestoredComponent):
+        shared.check()
     _raise_oom_score()
     # In memory: `In`, `Out` and %history work, while the user's history database holds the notebook's cells once.
     GpuProcessApp.launch_instance([*arguments, "--HistoryManager.hist_file=:memory:"])

@@ -386,5 +386,12 @@ def test_a_process_of_another_version_than_its_kernel_ends_with_a_sentence(monke
     os.ftruncate(descriptor, 8)
     monkeypatch.setenv(SaveStops.variable, str(descriptor))
     with pytest.raises(SystemExit, match="upgraded under this kernel"):
-        SaveStops.inherited()
+        SaveStops.check()
+    os.ftruncate(descriptor, SaveStops.size_bytes)
+    SaveStops.check()
     os.close(descriptor)
+    with pytest.raises(SystemExit, match="upgraded under this kernel"):
+        SaveStops.check()
+    monkeypatch.delenv(SaveStops.variable)
+    with pytest.raises(SystemExit, match="upgraded under this kernel"):
+        SaveStops.check()
