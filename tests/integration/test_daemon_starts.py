@@ -151,6 +151,34 @@ def test_a_client_starts_this_users_daemon_only_at_the_default_path(tmp_path: Pa
         wait_until(lambda: not (tmp_path / "nls" / "nls.sock").exists())
 
 
+def test_a_daemon_that_a_client_has_started_makes_room_for_other_gpus_unless_somebody_uses_it(tmp_path: Path) -> None:
+    if locate.SYSTEM_SOCKET.exists():
+        pytest.skip("this machine has a system daemon")
+
+    def environment(simulate: str) -> dict[str, str]:
+        return nls_environment(XDG_RUNTIME_DIR=str(tmp_path), NLS_SIMULATE=simulate)
+
+    def gpus_after_a_run(simulate: str) -> list[int]:
+        subprocess.run([*NLS, "run", "--", "true"], env=environment(simulate), check=True, timeout=60)
+        told = subprocess.run([*NLS, "status", "--json"], env=environment(simulate), capture_output=True, check=True)
+        return [gpu["memory_total_bytes"] >> 30 for gpu in json.loads(told.stdout)["gpus"]]
+
+    assert gpus_after_a_run("1x2GiB") == [2]
+    try:
+        assert gpus_after_a_run("2x3GiB") == [3, 3]
+        waits = [*NLS, "run", "--", "sh", "-c", "echo on; read line"]
+        with subprocess.Popen(
+            waits, env=environment("2x3GiB"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as running:
+            assert running.stdout is not None
+            assert running.stdout.readline() == "on\n"
+            assert gpus_after_a_run("1x2GiB") == [3, 3]
+            running.communicate("over\n", timeout=60)
+    finally:
+        os.kill(_daemon_pid(tmp_path), signal.SIGTERM)
+        wait_until(lambda: not (tmp_path / "nls" / "nls.sock").exists())
+
+
 @pytest.mark.long("a daemon that is killed under who waits for it")
 def test_a_killed_daemon_of_this_users_own_is_started_anew_by_who_runs_under_it_and_by_who_asks_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

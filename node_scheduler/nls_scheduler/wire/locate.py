@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
@@ -133,7 +134,10 @@ def find_or_start(named: Path | None = None) -> Path:
         return find(named)
     for candidate in default_places():
         if answers(candidate):
-            return candidate
+            if _simulates_otherwise(candidate):
+                _have_it_make_room(candidate)
+            if answers(candidate):
+                return candidate
     # None is started beside one that comes back. A socket that this user's own daemon left is no reason to wait.
     advice = "have its administrator remove that socket, or start one of your own with `nls up`"
     if (away := silent(SYSTEM_SOCKET, advice)).may_come:
@@ -146,6 +150,22 @@ def find_or_start(named: Path | None = None) -> Path:
 def has_come_unasked(holder: Holder) -> bool:
     """Whether the daemon that holds a socket's lock is one that a client has started by itself."""
     return b"\0".join(map(str.encode, BY_ITSELF)) in b"\0".join(words_of(holder.pid))
+
+
+def _simulates_otherwise(path: Path) -> bool:
+    """Whether a daemon has come unasked there that simulates nothing, or other Gpus than this client is told to use."""
+    wanted = os.environ.get(SIMULATE_VARIABLE)
+    holder = holder_of(path) if wanted else None
+    if not wanted or holder is None or holder.stopped or not has_come_unasked(holder):
+        return False
+    return os.fsencode(wanted) not in words_of(holder.pid)
+
+
+def _have_it_make_room(path: Path) -> None:
+    """Start one that takes its place, as `nls up` does where nobody uses it; else it stays."""
+    with suppress(DaemonUnreachable, OSError), path.with_name("start.lock").open("w") as lock:
+        if _taken(lock):
+            _start(path)
 
 
 def start_again(path: Path) -> None:
