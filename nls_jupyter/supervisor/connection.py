@@ -27,8 +27,8 @@ class Connection:
     def create(cls, directory: Path) -> Connection:
         """Make the directory (mode 0700) and the connection file in it (mode 0600).
 
-        Where the sockets' paths would be too long for an address, or nothing can be made there, a temporary directory
-        takes its place.
+        Where the sockets' paths would be too long for an address, or are no text, or nothing can be made there, a
+        temporary directory takes its place.
 
         Raises:
             OSError: neither can be made.
@@ -85,4 +85,7 @@ def _temporary_directory() -> Path:
 
 def _fits(directory: Path) -> bool:
     longest = directory / f"{_SOCKET_PREFIX}-{max(PORTS.values())}"
-    return len(os.fsencode(longest.absolute())) <= _PATH_LIMIT_BYTES
+    try:
+        return len(str(longest.absolute()).encode()) <= _PATH_LIMIT_BYTES
+    except UnicodeEncodeError:
+        return False  # ZeroMQ takes text

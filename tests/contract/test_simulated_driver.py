@@ -483,3 +483,10 @@ def test_a_full_disk_is_told_with_its_folder(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left") as caught:
         SimulatedDriver(tmp_path, SPEC, CONTEXT)
     assert caught.value.filename == str(tmp_path)
+
+
+def test_gpus_are_simulated_in_a_folder_whose_name_is_no_text(tmp_path):
+    (folder := tmp_path / "n\nl\udcff").mkdir()
+    made = SimulatedDriver(folder / "simulation", SPEC, CONTEXT)
+    assert len({gpu.uuid for gpu in made.discover()}) == SPEC.count
+    made.close()

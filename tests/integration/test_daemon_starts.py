@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import logging
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ import pytest
 
 from daemon_process import NLS, DaemonProcess, nls_environment
 from left_out import thinned
+from nls_scheduler.cli import up
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.client.patience import Patience
 from nls_scheduler.wire import locate
@@ -100,6 +102,20 @@ def test_a_daemon_in_the_background_lets_go_of_whoever_reads_what_it_says(tmp_pa
     assert done.returncode == 0, done.stderr
     assert {locate.LOG_NAME, "journal.db", "journal.db-wal", "journal.db-shm", "adoption.key"} <= files.keys()
     assert set(files.values()) == {0o600}
+
+
+def test_what_a_daemon_in_the_background_has_told_reaches_whoever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lines are written by a thread of their own: only then its stderr is another."""
+    told, shown = logging.Handler(), []
+    monkeypatch.setattr(told, "flush", lambda: shown.append("all lines"))
+    monkeypatch.setattr(logging.root, "handlers", [told])
+    monkeypatch.setattr(os, "isatty", lambda descriptor: descriptor == 2)
+    monkeypatch.setattr(os, "dup2", lambda *_: shown.append("elsewhere"))
+    up._let_go_of_whoever_waits(tmp_path / locate.LOG_NAME)
+    assert shown[0] == "all lines"
+    assert set(shown[1:]) == {"elsewhere"}
 
 
 def test_a_node_without_gpu_serves_and_every_request_says_why_and_what_to_do(tmp_path: Path) -> None:

@@ -88,3 +88,8 @@ def test_where_there_is_no_room_at_all_nothing_is_left_behind(
         Connection.create(tmp_path / "runtime" / "gpu-1-0")
     assert list(elsewhere.iterdir()) == []
     assert list((tmp_path / "runtime").iterdir()) == []
+
+
+def test_a_runtime_folder_whose_name_is_no_text_is_left_for_a_temporary_one(tmp_path: Path, elsewhere: Path) -> None:
+    """ZeroMQ takes text, and a file's name may be any bytes."""
+    assert Connection.create(tmp_path / "n\nl\udcff" / "gpu-1-0").directory.parent == elsewhere

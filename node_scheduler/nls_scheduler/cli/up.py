@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import logging
 import math
 import os
 import signal
@@ -285,7 +286,8 @@ def _let_go_of_whoever_waits(log_path: Path) -> None:
     if kept_open:
         from nls_scheduler.wire import locate
 
-        sys.stderr.flush()
+        for handler in logging.root.handlers:
+            handler.flush()  # what it has told, it has told to whoever waits
         with locate.opened_log(log_path) as log, Path(os.devnull).open("rb") as nothing:
             for descriptor in kept_open:
                 os.dup2((log if descriptor else nothing).fileno(), descriptor)

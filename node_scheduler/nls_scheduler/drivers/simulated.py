@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import logging
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,7 +243,7 @@ class SimulatedDriver:
 
 def _uuid(directory: Path, index: int) -> GpuUuid:
     """Stable for a directory, and different for two simulations on one machine."""
-    where = hashlib.sha256(str(directory).encode()).hexdigest()
+    where = hashlib.sha256(os.fsencode(directory)).hexdigest()
     return GpuUuid(f"GPU-51000000-{where[:4]}-{where[4:8]}-{where[8:12]}-{index:012x}")
 
 
