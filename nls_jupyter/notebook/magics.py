@@ -26,6 +26,8 @@ from nls_jupyter.notebook.mode_comm import ModeComm
 from nls_jupyter.supervisor.defaults import WITHIN_S
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from traitlets import Bunch
 
     from nls_jupyter.between.cell_result import CellResult
@@ -36,6 +38,30 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.on_volume import KeptFiles
     from nls_jupyter.supervisor.ahead import Ahead
     from nls_jupyter.supervisor.standby_settings import StandbySettings
+
+
+def _written() -> int:
+    try:
+        return os.stat(__file__).st_mtime_ns  # noqa: PTH116 - pathlib is slower, and each kernel does this
+    except OSError:
+        return 0
+
+
+_WRITTEN = _written()
+
+
+@contextlib.contextmanager
+def _of_one_version() -> Iterator[None]:
+    """At the first use: what is imported now may be of another version than this module, and need not fit it."""
+    try:
+        yield
+    except (ImportError, AttributeError, TypeError) as error:
+        if _written() == _WRITTEN:
+            raise
+        raise GpuUnavailable(
+            "nls-jupyter was replaced after this kernel had begun, and the new version does not fit what this kernel "
+            "has loaded: restart it. It has no variables on a GPU."
+        ) from error
 
 
 class _Size(Unicode[str, Any]):
@@ -134,11 +160,11 @@ class GpuMagics(Magics):
         kernel = getattr(self.shell, "kernel", None)
         if kernel is None:
             raise GpuUnavailable("%gpu works in Jupyter kernels; this is a plain IPython. `nls run` serves commands.")
-        with self._first_use:
+        with self._first_use, _of_one_version():
             if self._gpu is None:
-                from nls_scheduler.wire.errors import out_of_files
-
                 try:
+                    from nls_scheduler.wire.errors import out_of_files
+
                     self._gpu = self._made_gpu(kernel)
                 except OSError as error:
                     raise GpuUnavailable(str(out_of_files(error) or error)) from None
@@ -202,9 +228,10 @@ class GpuMagics(Magics):
 
     @property
     def _commands(self) -> Commands:
-        from nls_jupyter.notebook.commands import Commands
+        with _of_one_version():
+            from nls_jupyter.notebook.commands import Commands
 
-        return Commands(self, GpuMagics.gpu.__doc__)
+            return Commands(self, GpuMagics.gpu.__doc__)
 
     def _defaults(self) -> dict[str, str]:
         """What a new workload asks for where its user does not say."""

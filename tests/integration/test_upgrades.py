@@ -112,8 +112,8 @@ class Node:
         self.stop()
         return self.start(release)
 
-    def notebook(self, release: Environment, name: str) -> Notebook:
-        self._notebooks.append(Notebook(self, release, name))
+    def notebook(self, release: Environment, name: str, *, uses_gpu: bool = True) -> Notebook:
+        self._notebooks.append(Notebook(self, release, name, uses_gpu=uses_gpu))
         return self._notebooks[-1]
 
     def workload(self, release: Environment, name: str) -> Any:
@@ -137,7 +137,7 @@ class Node:
 class Notebook:
     """A kernel of one release."""
 
-    def __init__(self, node: Node, release: Environment, name: str) -> None:
+    def __init__(self, node: Node, release: Environment, name: str, *, uses_gpu: bool = True) -> None:
         kernels = node.directory / name
         (kernels / "fresh").mkdir(parents=True)
         argv = [str(release.python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -147,7 +147,8 @@ class Notebook:
             kernel_name="fresh", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernels)])
         )
         self.manager.start_kernel(env=node.environment, cwd=str(kernels), stderr=subprocess.DEVNULL)
-        self.run(f"%gpu request 0.25 --limit 1.0 --name {name}")
+        if uses_gpu:
+            self.run(f"%gpu request 0.25 --limit 1.0 --name {name}")
 
     def run(self, code: str) -> str:
         """What the cell printed on stdout. Raises AssertionError with what else there was where it fails."""
@@ -255,3 +256,19 @@ def test_a_notebook_goes_on_with_the_version_that_its_kernel_has_begun_with(
     assert old.run("%%gpu\nimport sys\nprint(x, [entry for entry in sys.path if 'fd' in entry])") == "42 []\n"
     old.run("%gpu restart")
     assert old.run("%%gpu\nprint('x' in globals())") == "False\n"
+
+
+def test_a_kernel_that_uses_the_gpu_first_when_another_version_is_there_works_or_says_so(
+    node: Node, today: Environment, tmp_path: Path
+) -> None:
+    installed = Environment(tmp_path / "venv", hatchling(ROOT, "wheel", tmp_path / "wheel"))
+    assert node.start(today) is None
+    old = node.notebook(installed, "old", uses_gpu=False)
+    assert old.run("print('has begun')") == "has begun\n"
+    package = installed.site_packages / "nls_jupyter"
+    aside = package.rename(tmp_path / package.name)
+    with pytest.raises(AssertionError, match=r"was replaced after this kernel had begun.*: restart it"):
+        old.run("%gpu request 0.25")
+    shutil.copytree(aside, package)
+    old.run("%gpu request 0.25")
+    assert old.run("%%gpu\nprint(6 * 7)") == "42\n"
