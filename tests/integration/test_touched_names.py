@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["directory"]
 
-SETUP = "many = [{'n': n} for n in range(5000)]\nother = [[n] for n in range(5000)]\ndef f(): many.append(1)"
+SETUP = "many = [{'n': n} for n in range(1500)]\nother = [[n] for n in range(1500)]\ndef f(): many.append(1)"
 LEAVE_BOTH = (
     "x = 1",
     "x",
