@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import builtins
 import functools
+import itertools
 import signal
 import sys
 import threading
@@ -85,11 +86,12 @@ def _set_hook(path: str, hook: Any) -> None:
 def at_exit() -> Place:
     """Functions that cells gave to `atexit`, which tells nobody what it has: so it is listened to from now on."""
     given: dict[int, Entry] = {}
+    numbers = itertools.count()
     register: Callable[..., Any] = atexit.register
     unregister = atexit.unregister
 
     def put(args: tuple[Any, ...], options: dict[str, Any], function: Any) -> None:
-        given[len(given)] = (args, options, function)
+        given[next(numbers)] = (args, options, function)
         register(function, *args, **options)
 
     @functools.wraps(register)
@@ -104,12 +106,12 @@ def at_exit() -> Place:
     def no_longer(function: Any) -> None:
         unregister(function)
         for number in [number for number, entry in given.items() if entry[-1] == function]:
-            given[number] = ()
+            del given[number]
 
     atexit.register, atexit.unregister = listening, no_longer
     return Place(
         "atexit",
-        lambda: [item for item in given.items() if item[1]],
+        lambda: list(given.items()),
         put,
         lambda _, parts: name_of(parts[-1]),
         _is_given_again,

@@ -97,7 +97,7 @@ AT_EXIT = (
     "atexit.register(tell, 'twice', more='!')\n"
     "@atexit.register\n"
     "def gone(): told.append('gone')\n"
-    "atexit.unregister(gone)\n"
+    "for _ in range(2): atexit.unregister(gone)\n"
     "from tqdm import tqdm\nfor _ in tqdm([1], disable=False, file=open('/dev/null', 'w')): pass\ndel _\n"
     "get_ipython().run_cell_magic('bash', '', ':')\n"
 )
