@@ -314,6 +314,18 @@ def test_a_killed_familys_shared_memory_is_collected() -> None:
     assert not memory.exists()
 
 
+@pytest.mark.parametrize("package", ["multiprocessing", "joblib.externals.loky.backend", "loky.backend"])
+def test_whatever_tracks_resources_is_known_by_its_command_line(package: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", f"input()\nfrom {package}.resource_tracker import main;main(3)"],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert guardian.is_cleaner(process.pid)
+        assert not guardian.is_cleaner(os.getpid())
+        process.kill()
+
+
 def test_the_directory_is_removed_at_the_end(tmp_path: Path) -> None:
     directory = tmp_path / "private"
     directory.mkdir()

@@ -48,7 +48,7 @@ CGROUP_TIMEOUT_S = 5.0
 HELD_PATIENCE_S = 20.0
 # Of a command line or an environment: without any right a process may say that it has gigabytes (prctl(2), PR_SET_MM).
 WORDS_LIMIT_BYTES = 2**20
-CLEANERS = (b"multiprocessing.resource_tracker", b"multiprocessing.semaphore_tracker", b"torch_shm_manager")
+CLEANERS = (b".resource_tracker import main", b"multiprocessing.semaphore_tracker", b"torch_shm_manager")
 
 # In the foreground a terminal's Ctrl-Z must stop the guardian together with the command's group.
 _JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
