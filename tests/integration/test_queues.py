@@ -85,7 +85,7 @@ def test_queues_that_contradict_each_other_change_nothing_at_a_reload(
     assert [queue["name"] for queue in daemon.status()["queues"]] == ["a", "b", "default"]
     file.write_text("import sys; sys.exit('it ends')\n")
     daemon.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: daemon.status()["message"].endswith("nls_config.py cannot be read: it ends Python (it ends)"))
+    wait_until(lambda: daemon.status()["message"].endswith("nls_config.py cannot be read: it ends Python (it ends)."))
     file.write_text("c.NlsScheduler.queues = {'c': {'quota': 2}}\n")
     daemon.process.send_signal(signal.SIGHUP)
     wait_until(lambda: [queue["name"] for queue in daemon.status()["queues"]] == ["c", "default"])

@@ -194,7 +194,8 @@ def _reload(
         settings = reload(daemon.cluster_values)
         daemon.reconfigure(settings)
     except (ValueError, Problem) as error:
-        daemon.refused_configuration = f"The new configuration is refused and the old one stays: {error}"
+        why = str(error).rstrip(".")
+        daemon.refused_configuration = f"The new configuration is refused and the old one stays: {why}."
         log.error("%s", daemon.refused_configuration)  # noqa: TRY400 - the sentence says it all
     else:
         log.info("the configuration has been read again")
