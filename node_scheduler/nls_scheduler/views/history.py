@@ -14,6 +14,7 @@ from nls_scheduler.core.model.commands import InterruptCell, WorkloadCommand
 from nls_scheduler.core.model.reasons import NOTHING, Reason, Why, said
 from nls_scheduler.core.model.workload import Order, Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
+from nls_scheduler.core.recording.of_a_report import as_if_heard
 from nls_scheduler.units.clock import wall_time
 from nls_scheduler.views.entries import Entry, labels_of, of_gpu
 from nls_scheduler.views.status import cause_of
@@ -70,6 +71,8 @@ class Recorder:
     ) -> list[Entry]:
         """What a person would say has just happened; often nothing."""
         self._at = after.at
+        if isinstance(event, events.WorkloadReported):
+            event = as_if_heard(event, before)
         found = self._changes(before, event, after)
         for command in commands:
             if isinstance(command, InterruptCell):

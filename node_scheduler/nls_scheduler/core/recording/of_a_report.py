@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.ids import CommandId
-from nls_scheduler.core.model.reasons import Reason, Why
+from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.model.transitions import transition
 from nls_scheduler.core.model.values import replace, updated
 from nls_scheduler.core.model.workload import Order, Pending, Phase
@@ -20,6 +20,29 @@ if TYPE_CHECKING:
 
 def record_report(event: ev.WorkloadReported, workload: Workload, state: NodeState) -> NodeState:
     """Make up for what was said while nobody listened."""
+    workload, state, has_lost = _with_what_is_now(event, workload, state)
+    unheard = _unheard(event, workload, has_lost=has_lost)
+    if isinstance(unheard, ev.ProcessExited):
+        return ended(state, workload, event.at, said(unheard.reason), ev.ProcessExited)
+    if event.process is not None and (workload.present or unheard is not None):
+        workload = replace(workload, process=event.process)
+        state = state.having(workload)
+    return state if unheard is None else record_of_workload(unheard, workload, state)
+
+
+def as_if_heard(event: ev.WorkloadReported, state: NodeState) -> ev.WorkloadEvent:
+    """What nobody heard until this report in `state`, as the event that would have told it; else the report itself."""
+    workload = state.workloads.get(event.workload)
+    if workload is None:
+        return event
+    workload, _, has_lost = _with_what_is_now(event, workload, state)
+    return _unheard(event, workload, has_lost=has_lost) or event
+
+
+def _with_what_is_now(
+    event: ev.WorkloadReported, workload: Workload, state: NodeState
+) -> tuple[Workload, NodeState, bool]:
+    """With what is so by the report, whatever was known, and whether the journal has lost its end."""
     received = event.received or CommandId(0)
     # An order that is not known: the journal has lost its end, and with it where that order has led.
     has_lost = workload.id in state.unreported and received >= state.known_until
@@ -32,30 +55,27 @@ def record_report(event: ev.WorkloadReported, workload: Workload, state: NodeSta
     workload = replace(workload, cell_since=cell_since, saved_bytes=saved_bytes)
     if event.executing:
         workload = wanting(workload, event.at)
-    return _with_answers(event, workload, state.having(workload), has_lost=has_lost)
+    return workload, state.having(workload), has_lost
 
 
-def _with_answers(event: ev.WorkloadReported, workload: Workload, state: NodeState, *, has_lost: bool) -> NodeState:
-    """With what it says of the order that was given last: the answer, if that was not heard, and whether it lives."""
+def _unheard(event: ev.WorkloadReported, workload: Workload, *, has_lost: bool) -> ev.WorkloadEvent | None:
+    """The answer to the order that was given last, if that was not heard, or the end of its process."""
     pending = workload.pending
     answered = pending is None or event.command_id >= pending.command_id
-    if event.process is not None and (told := _told_of_standing(event, workload, answered=answered)) is not None:
-        return record_of_workload(told, replace(workload, process=event.process), state)
     if event.process is not None:
-        state = state.having(replace(workload, process=event.process)) if workload.present else state
+        if (told := _told_of_standing(event, workload, answered=answered)) is not None:
+            return told
         if event.ready and answered and pending is not None and pending.order is Order.START:
-            ready = ev.ProcessReady(event.at, workload.id, pending.command_id)
-            return record_of_workload(ready, state.workloads[workload.id], state)
-        return state
+            return ev.ProcessReady(event.at, workload.id, pending.command_id)
+        return None
     does_something_else = has_lost and event.doing not in ("", Order.START)
     starting = pending is not None and pending.order is Order.START and not answered and not does_something_else
     if not (workload.present or workload.frozen) or starting:
         # A start is on its way to it, or being carried out: its answer is still to come.
-        return state
+        return None
     if answered and pending is not None and pending.order is Order.SUSPEND and event.saved_bytes is not None:
-        saved = ev.ProcessSuspended(event.at, workload.id, pending.command_id, event.saved_bytes)
-        return record_of_workload(saved, state.workloads[workload.id], state)
-    return ended(state, workload, event.at, Why(Reason.ENDED_UNHEARD), ev.ProcessExited)
+        return ev.ProcessSuspended(event.at, workload.id, pending.command_id, event.saved_bytes)
+    return ev.ProcessExited(event.at, workload.id, workload.process, Why(Reason.ENDED_UNHEARD))
 
 
 def _not_releasing(state: NodeState, event: ev.WorkloadReported) -> NodeState:
