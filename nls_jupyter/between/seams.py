@@ -91,7 +91,8 @@ SHOW_TRACEBACK: Final = Seam(
     _SHELL,
     "_showtraceback",
     _IPYTHON,
-    "what ends a GPU cell and has been shown, as exception groups are, is shown twice",
+    "what ends a GPU cell and has been shown, as exception groups are, is shown twice, and what a forked child raises "
+    "is lost or shown as the cell's",
 )
 RUN_AST_NODES: Final = Seam(_SHELL, "run_ast_nodes", _IPYTHON, "a UsageError in a GPU cell is shown twice")
 RUN_CELL_ASYNC: Final = Seam(_SHELL, "run_cell_async", _IPYTHON, _NO_START)

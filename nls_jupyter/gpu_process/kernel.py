@@ -100,6 +100,7 @@ class GpuProcessKernel(IPythonKernel):
         shell: Any = self.shell
         self._reclaims.reach(shell)
         explain_failed_allocations(shell, self._follower)
+        forked.tell_on_stderr(shell)
         # ipykernel would end a moment after the cell, in the middle of the next one.
         shell.ask_exit = self._refuse_to_exit
         room = saved_state.MachineRoom(Path(self.spill_folder) if self.spill_folder else None)

@@ -34,6 +34,18 @@ DEADLY = {
 }
 FORK = "import os, sys, threading\nchild = os.fork()\n"
 CODE = "os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])"
+# What forked children do that say nothing, or how they failed.
+FORKED = {
+    "sys.exit(0)": 0,
+    "print('before'); sys.exit(0)": 0,
+    "print('before'); sys.exit(3)": 3,
+    "print('before'); sys.exit('a text')": 1,
+    "1 / 0": 1,
+    "print('before'); 1 / 0": 1,
+    "try: 1 / 0\nfinally: print('behind')": 1,
+    "with Output(): 1 / 0": 0,
+    "print('before')\nwith Output(): 1 / 0": 0,
+}
 # What fails, or does not even that, and leaves the process as it is.
 HARMLESS = {
     "imports a broken module": (
@@ -126,6 +138,21 @@ def test_a_cell_that_breaks_only_itself(book: Book, code: str, ename: str | None
     assert cell.fail().ename in ("KeyboardInterrupt", "ValueError")  # of the closed stream
     book.run("%gpu suspend")
     assert lives(book)
+
+
+def test_what_forked_children_raise_is_told_on_stderr(book: Book) -> None:
+    book.gpu("import os, sys, time\nfrom ipywidgets import Output\ncodes = []")
+    cell = book.start(
+        f"%%gpu\nfor code in {list(FORKED)}:\n    if not (child := os.fork()):\n        exec(code)\n        break\n"
+        f"    codes.append({CODE})\nelse:\n    print(codes, flush=True)\n    time.sleep(600)"
+    )
+    cell.until(lambda outputs: str(list(FORKED.values())) in outputs.stdout or cell.over)
+    cell.until(lambda outputs: outputs.stderr.count("division by zero") == 5 or cell.over)
+    cell.until(lambda outputs: "a text\n" in outputs.stderr or cell.over)
+    assert not [word for word in ("SystemExit", "To exit: use") if word in cell.outputs.stderr]
+    assert not [output for output in cell.outputs.document if output["output_type"] == "error"]
+    book.interrupt()
+    assert cell.fail().ename == "KeyboardInterrupt"
 
 
 def test_exit_ends_neither_the_kernel_nor_the_next_cell(book: Book) -> None:
