@@ -321,7 +321,7 @@ def test_whatever_tracks_resources_is_known_by_its_command_line(package: str) ->
         stdin=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     ) as process:
-        assert guardian.is_cleaner(process.pid)
+        wait_until(lambda: guardian.is_cleaner(process.pid), GONE_WITHIN_S)  # a moment after it has begun
         assert not guardian.is_cleaner(os.getpid())
         process.kill()
 
