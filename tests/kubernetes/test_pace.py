@@ -89,7 +89,7 @@ def test_a_look_that_fails_is_told_and_made_again_without_further_news(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
-        await until(lambda: cluster.not_ready is None)
+        await until(lambda: cluster.not_ready is None and host.owners() == {})  # and has looked
         with monkeypatch.context() as patched:
             patched.setattr(driver, "look", _fails)
             kubelet.allocations = {"default/train": [ONE]}
