@@ -107,7 +107,7 @@ def test_a_step_of_the_daemon_is_done_whatever_goes_wrong_with_what_it_means_for
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story(_: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
-        await until(lambda: cluster.not_ready is None)
+        await until(lambda: cluster.not_ready is None and host.owners() == {})
         with monkeypatch.context() as patched:
             patched.setattr(cluster.vacating, "observe", _fails)
             host.submit("1", 1, ONE)
