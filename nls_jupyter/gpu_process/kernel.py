@@ -215,8 +215,7 @@ class GpuProcessKernel(IPythonKernel):
         Raises:
             GpuUsageError: no cell runs in this thread that the notebook waits for.
         """
-        mine = threading.current_thread() is threading.main_thread() and os.getpid() == self._pid
-        if self._cell is None or not mine:
+        if self._cell is None or not self._is_cells_thread():
             told = "%gpu works in cells, not in widgets' callbacks, threads and forked children of the GPU process."
             raise GpuUsageError(told)
         return self._ask("nls_command_request", {"line": line}, *self._cell)
@@ -285,10 +284,13 @@ class GpuProcessKernel(IPythonKernel):
             told = "exit() ends nothing here: %gpu restart gives you a new, empty GPU process."
             print(told, file=sys.stderr)  # noqa: T201 - the user's cell called this
 
+    def _is_cells_thread(self) -> bool:
+        """Whether this is the thread in which cells run, and no copy of it in a forked child."""
+        return threading.current_thread() is threading.main_thread() and os.getpid() == self._pid
+
     def save_point(self) -> bool:
         """See `nls_jupyter.save_point`."""
-        mine = threading.current_thread() is threading.main_thread() and os.getpid() == self._pid
-        if not mine or not self._reclaims.running:
+        if not self._is_cells_thread() or not self._reclaims.running:
             return False
         if self._reclaims.raised is None and not self._state.budget.allows(monotonic_s()):
             return False

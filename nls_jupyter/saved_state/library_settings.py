@@ -105,9 +105,8 @@ def _set_numpy_settings(state: Any) -> None:
 
 
 def _numpy_functions() -> dict[str, Any]:
-    options: dict[str, Any] = getattr(
-        sys.modules.get("numpy"), "get_printoptions", dict
-    )()  # else it is only being imported
+    numpy = sys.modules.get("numpy")
+    options: dict[str, Any] = getattr(numpy, "get_printoptions", dict)()  # else it is only being imported
     return {name: options[name] for name in _NUMPY_FUNCTIONS if name in options}
 
 

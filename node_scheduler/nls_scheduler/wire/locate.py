@@ -133,11 +133,8 @@ def find_or_start(named: Path | None = None) -> Path:
     if named is not None or _named_in_environment() is not None:
         return find(named)
     for candidate in default_places():
-        if answers(candidate):
-            if _simulates_otherwise(candidate):
-                _have_it_make_room(candidate)
-            if answers(candidate):
-                return candidate
+        if answers(candidate) and (not _simulates_otherwise(candidate) or _answers_in_its_place(candidate)):
+            return candidate
     # None is started beside one that comes back. A socket that this user's own daemon left is no reason to wait.
     advice = "have its administrator remove that socket, or start one of your own with `nls up`"
     if (away := silent(SYSTEM_SOCKET, advice)).may_come:
@@ -161,11 +158,12 @@ def _simulates_otherwise(path: Path) -> bool:
     return os.fsencode(wanted) not in words_of(holder.pid)
 
 
-def _have_it_make_room(path: Path) -> None:
-    """Start one that takes its place, as `nls up` does where nobody uses it; else it stays."""
+def _answers_in_its_place(path: Path) -> bool:
+    """Start one that takes its place, as `nls up` does where nobody uses it; else it stays. Whether either answers."""
     with suppress(DaemonUnreachable, OSError), path.with_name("start.lock").open("w") as lock:
         if _taken(lock):
             _start(path)
+    return answers(path)
 
 
 def start_again(path: Path) -> None:
