@@ -136,8 +136,9 @@ def test_a_reclaimed_cell_with_retry_goes_on_where_it_was(book: Book) -> None:
 def test_a_save_point_is_what_a_killed_cell_comes_back_with(bench: Bench, book: Book) -> None:
     book.gpu("step = 0")
     outputs = book.run(
-        "%%gpu --retry\nimport nls_jupyter, os, signal\nbegun_at = step\nstep += 5\n"
-        "if begun_at == 0 and nls_jupyter.save_point():\n"
+        "%%gpu --retry\nimport nls_jupyter, os, signal, time\nbegun_at = step\nstep += 5\n"
+        "if begun_at == 0:\n"
+        "    while not nls_jupyter.save_point(): time.sleep(0.005)  # too soon, after a save that took long\n"
         "    step = 99\n    os.kill(os.getpid(), signal.SIGKILL)\nbegun_at"
     )
     assert outputs.result == "5"
