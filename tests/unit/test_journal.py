@@ -23,7 +23,7 @@ from nls_scheduler.daemon import journal_tables
 from nls_scheduler.daemon.journal import Journal
 from nls_scheduler.daemon.journal_retention import Retention
 from nls_scheduler.daemon.journal_steps import read_steps
-from nls_scheduler.daemon.journal_tables import JournalError, NewerJournalError
+from nls_scheduler.daemon.journal_tables import ForeignJournalError, JournalError
 from nls_scheduler.views.sentences import Names, sentence
 
 
@@ -104,9 +104,24 @@ def test_a_journal_of_a_newer_version_is_refused_and_left_alone(path):
         database.execute(f"PRAGMA user_version = {journal_tables.VERSION + 1}")
     database.close()
     before = path.read_bytes()
-    with pytest.raises(NewerJournalError, match="newer nls"):
+    with pytest.raises(ForeignJournalError, match="newer nls"):
         Journal(path)
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_database_of_another_program_is_refused_and_left_alone(path, version):
+    with sqlite3.connect(path) as database:
+        database.executescript(
+            f"CREATE TABLE bookmarks (url); CREATE TABLE meta (key); PRAGMA user_version = {version}"
+        )
+    database.close()
+    path.chmod(0o640)
+    before = path.read_bytes()
+    with pytest.raises(ForeignJournalError, match=r"another program, with bookmarks, meta in it: move it away"):
+        Journal(path)
+    assert path.read_bytes() == before
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.parametrize("damage", ["garbage", "value", "truncated", "depth", "kind"])

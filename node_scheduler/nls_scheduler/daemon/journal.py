@@ -23,7 +23,7 @@ from nls_scheduler.daemon import journal_tables as tables
 from nls_scheduler.daemon.journal_files import JournalFiles
 from nls_scheduler.daemon.journal_retention import AgeClock, Retention, last_step_in, trim
 from nls_scheduler.daemon.journal_slowness import Slowness
-from nls_scheduler.daemon.journal_tables import DAMAGE, JournalError, NewerJournalError, Recovered
+from nls_scheduler.daemon.journal_tables import DAMAGE, ForeignJournalError, JournalError, Recovered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ class Journal:
     def __init__(self, path: Path, retention: Retention | None = None) -> None:
         """Open or create the journal. A damaged one is set aside, see `set_aside`.
 
-        Raises NewerJournalError; everything else that goes wrong ends up in `trouble`.
+        Raises ForeignJournalError; everything else that goes wrong ends up in `trouble`.
         """
         self.path = path
         self.trouble: str | None = None
@@ -150,7 +150,7 @@ class Journal:
     def _open(self) -> None:
         try:
             self._connect()
-        except NewerJournalError:
+        except ForeignJournalError:
             raise
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):

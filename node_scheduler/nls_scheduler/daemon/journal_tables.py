@@ -59,8 +59,8 @@ class JournalError(Exception):
     """The journal cannot be used; the sentence says why and what to do."""
 
 
-class NewerJournalError(JournalError):
-    """It was written by a newer version: this daemon must not touch it."""
+class ForeignJournalError(JournalError):
+    """A newer version, or another program, has written it: this daemon must not touch it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ def connected(path: Path) -> sqlite3.Connection:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     database = sqlite3.connect(path, timeout=LOCK_TIMEOUT_S, isolation_level="IMMEDIATE")
     try:
+        version = check_version(database, path)
         path.chmod(0o600)
         if database.execute("PRAGMA page_count").fetchone()[0] == 0:
             database.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -86,7 +87,6 @@ def connected(path: Path) -> sqlite3.Connection:
         database.execute(f"PRAGMA journal_size_limit = {_WAL_KEPT_BYTES}")
         # Durable against the daemon's own death; after a power cut no process lives that it could forget.
         database.execute("PRAGMA synchronous = NORMAL")
-        version = check_version(database, path)
         if version == 0:
             with database:
                 database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
@@ -99,10 +99,16 @@ def connected(path: Path) -> sqlite3.Connection:
 
 
 def check_version(database: sqlite3.Connection, path: Path) -> int:
-    """Of which version it is, 0 if it is new. Raises NewerJournalError."""
+    """Of which version it is, 0 if it is new. Raises ForeignJournalError."""
     version = int(database.execute("PRAGMA user_version").fetchone()[0])
+    tables = {row[0] for row in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if tables and (version == 0 or tables.isdisjoint({"records", "leases", "snapshots"})):
+        raise ForeignJournalError(
+            f"{path} is a database of another program, with {', '.join(sorted(tables)[:3])} in it: move it away, or "
+            "give nls another directory for its state (--state-dir)."
+        )
     if version > VERSION:
-        raise NewerJournalError(
+        raise ForeignJournalError(
             f"The journal {path} was written by a newer nls (format {version}, this one knows {VERSION}): "
             "upgrade nls-jupyter, or move the journal away to begin a new one."
         )
