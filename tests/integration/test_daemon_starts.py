@@ -31,7 +31,7 @@ def test_a_second_daemon_on_the_same_socket_is_refused_and_the_first_goes_on(dae
     assert second.returncode == 3
     assert "already serves" in second.stderr
     assert len(daemon.status()["gpus"]) == 2
-    assert f"serving {daemon.socket}, for our own user and root alone" in daemon.log
+    wait_until(lambda: f"serving {daemon.socket}, for our own user and root alone" in daemon.log)
 
 
 def test_a_second_daemon_on_the_same_journal_is_refused_whatever_its_socket(daemon: DaemonProcess) -> None:

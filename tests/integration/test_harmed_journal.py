@@ -49,7 +49,7 @@ def test_a_daemon_whose_journal_is_harmed_goes_on_and_the_next_one_knows_everyth
     harm(daemon.directory / "state")
     message = wait_until(lambda: daemon.status()["message"])
     assert f"was {said}: the journal was written anew from memory" in message
-    assert daemon.log.count(message) == 1
+    assert wait_until(lambda: daemon.log.count(message)) == 1
     daemon.kill()
     daemon.start()
     after = daemon.wait_for("kept", phase="running")

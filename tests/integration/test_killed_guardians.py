@@ -215,7 +215,7 @@ def test_a_notebook_comes_back_once_the_memory_of_what_outlived_its_guardians_is
     wait_until(lambda: look_up(entry["pid"]) is None)  # or the cell would begin in there
     assert kernel.run("%%gpu\nprint('again')") == "again\n"
     assert look_up(left) is None
-    assert "has outlived its GPU process" in daemon.log
+    wait_until(lambda: "has outlived its GPU process" in daemon.log)
 
 
 @pytest.mark.long("guardians that are killed under a notebook")

@@ -58,7 +58,7 @@ def test_a_new_configuration_is_read_at_sighup(configured: tuple[DaemonProcess, 
     file.write_text("c.NlsScheduler.default_request = '0.25'\n")
     reload(daemon)
     wait_until(lambda: submitted_request(daemon) == 4 * 2**30)
-    assert "has been read again" in daemon.log
+    wait_until(lambda: "has been read again" in daemon.log)
     assert "read at the start only" not in daemon.log
     assert daemon.status()["message"] is None
 
@@ -87,7 +87,7 @@ def test_a_contradictory_configuration_is_refused_and_the_old_one_stays_until_a_
     message = wait_until(lambda: daemon.status()["message"])
     assert "refused and the old one stays" in message
     assert says in message
-    assert says in daemon.log
+    wait_until(lambda: says in daemon.log)
     assert submitted_request(daemon) == 8 * 2**30
     file.write_text("c.NlsScheduler.default_request = '0.25'\n")
     reload(daemon)
@@ -125,14 +125,15 @@ def test_a_user_suspends_resumes_and_releases_by_name_or_id(daemon: DaemonProces
     async def story() -> None:
         client = await DaemonClient.connect(daemon.socket)
         view = await client.submit(kind="notebook", name="analysis")
-        for words, says in (
-            (("suspend", "analysis"), "is being suspended"),
-            (("resume", view["id"][:6]), "comes back as soon as there is room"),
-            (("release", view["id"]), "is being released"),
-        ):
-            done = await asyncio.to_thread(daemon.nls, *words)
-            assert (done.returncode, done.stderr) == (0, "")
-            assert f"analysis ({view['id']}) {says}" in done.stdout
+        async with client.supervise(view["id"]):
+            for words, says in (
+                (("suspend", "analysis"), "is being suspended"),
+                (("resume", view["id"][:6]), "comes back as soon as there is room"),
+                (("release", view["id"]), "is being released"),
+            ):
+                done = await asyncio.to_thread(daemon.nls, *words)
+                assert (done.returncode, done.stderr) == (0, "")
+                assert f"analysis ({view['id']}) {says}" in done.stdout
 
     asyncio.run(story())
     missing = daemon.nls("suspend", "nobody")
