@@ -326,6 +326,15 @@ def test_who_borrows_in_a_pool_that_is_closed_to_it_leaves_and_reads_that() -> N
     assert stage.gpu("bob") == 0
 
 
+def test_who_waits_for_a_pool_without_a_gpu_reads_that() -> None:
+    stage = Stage(2, pools=(Pool("first", ("0",)),))
+    stage.changes(pools=(Pool("first", ("7",)), Pool("other", ("0", "1"))))
+    stage.command("waits", 0.5, pools=("first",))
+    assert stage.reason("waits") == stage.why(Reason.NO_GPU, names=["first"])
+    stage.changes(pools=(Pool("first", ("0",)),))
+    assert stage.runs("waits")
+
+
 def test_who_waits_for_a_pool_that_is_off_reads_that() -> None:
     stage = Stage(2, pools=(Pool("first", ("0",)),))
     stage.command("elsewhere", 0.5)

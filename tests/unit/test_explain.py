@@ -75,6 +75,22 @@ def test_who_runs_is_not_in_its_own_way() -> None:
     assert (gpu["why_not_home"], gpu["why_not_place"], gpu["why_not_now"]) == (None, None, None)
 
 
+def test_no_room_is_told_of_a_gpu_that_is_out_of_service() -> None:
+    stage = Stage(2)
+    stage.command("train")
+    for index in (0, 1):
+        stage.health(index, healthy=False)
+    assert [gpu["why_not_now"] for gpu in told(stage, "train")["gpus"]] == ["it is unhealthy"] * 2
+
+
+def test_who_waits_for_a_pool_that_takes_nobody_reads_what_helps() -> None:
+    stage = Stage(1)
+    stage.changes(pools=(Pool("empty", ("7",)), Pool("off", ("0",), enabled=False)))
+    for pool, helps in (("empty", "have it name one that is in service"), ("off", "turn it on")):
+        stage.command(pool, pools=(pool,))
+        assert told(stage, pool)["advice"] == [f"Ask for another pool, or have the administrator {helps}."]
+
+
 def test_the_queue_that_keeps_a_workload_out_is_named_with_its_figures() -> None:
     stage = Stage(2, queues=(Queue("a", quota={"default": 1.0}), Queue("b", parent="c"), Queue("c")))
     stage.command("firm", queue="a", priority=125)

@@ -262,6 +262,7 @@ TABLE = [
     (Why(Reason.ADOPTED), "the daemon had lost its journal, and its supervisor told how it is"),
     (Why(Reason.BACK_IN_SERVICE, because=(said("Xid 79"),)), "in service again after: Xid 79"),
     (Why(Reason.NO_GPU), "this node has no GPU in service"),
+    (Why(Reason.NO_GPU, names=("a100",)), "the pool 'a100' has no GPU in service"),
     (Why(Reason.NO_POOL, names=("a100", "h100")), "no pool 'a100' or 'h100' is configured any more"),
     (Why(Reason.POOL_OFF, names=("a100",)), "the pool 'a100' is off"),
     (Why(Reason.UNHEALTHY), "it is unhealthy"),

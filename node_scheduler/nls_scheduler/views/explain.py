@@ -33,6 +33,11 @@ if TYPE_CHECKING:
     from nls_scheduler.views.veil import Viewer
 
 _OFF: tuple[Phase, ...] = (Phase.QUEUED, Phase.SUSPENDED)
+_POOL_AGAIN = {
+    Reason.NO_POOL: "configure it again",
+    Reason.POOL_OFF: "turn it on",
+    Reason.NO_GPU: "have it name one that is in service",
+}
 
 
 def explain(state: NodeState, workload_id: WorkloadId, now: float, viewer: Viewer = SEES_ALL) -> dict[str, Any]:
@@ -279,10 +284,10 @@ def _why_not_place(state: NodeState, workload: Workload, gpu: Gpu, rooms: Rooms)
 
 def _why_not_now(state: NodeState, workload: Workload, gpu: Gpu) -> str | None:
     """Why it could not start on `gpu` at this moment; `None`: it could."""
-    if gpu.uuid in workload.current or has_room(state, workload, gpu):
-        return None
     if gpu.uuid not in state.usable:
         return _why_unusable(state, gpu)
+    if gpu.uuid in workload.current or has_room(state, workload, gpu):
+        return None
     left = format_bytes(max(0, room_bytes(state, workload, gpu)))
     return f"{left} are free in fact, and it needs {format_bytes(workload.return_bytes)}"
 
@@ -304,8 +309,7 @@ def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: A
         return [f"`nls resume {workload.id}` gives it another try."]
     if workload.release_reason is not None or workload.phase not in _OFF or not workload.wants_gpu:
         return []
-    if entry.reason.kind in (Reason.NO_POOL, Reason.POOL_OFF):
-        again = "configure it again" if entry.reason.kind is Reason.NO_POOL else "turn it on"
+    if (again := _POOL_AGAIN.get(entry.reason.kind)) is not None:
         return [f"Ask for another pool, or have the administrator {again}."]
     if not entry.home:
         held_back = admission.is_held_back(workload)

@@ -113,7 +113,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.ENDED_UNSEEN: "it ended unseen",
     Reason.ADOPTED: "the daemon had lost its journal, and its supervisor told how it is",
     Reason.OUT_OF_SERVICE: "{w.gpus_are} out of service{w.colon}",
-    Reason.NO_GPU: "this node has no GPU in service",
+    Reason.NO_GPU: "{w.holder_of_none} has no GPU in service",
     Reason.NO_POOL: "no pool {w.any_name} is configured any more",
     Reason.POOL_OFF: "the pool {w.any_name} is off",
     Reason.POOL_CLOSED: "{w.gpus_are} in the pool {w.any_name}, which is not open to it",
@@ -356,6 +356,10 @@ class _Words:
     @property
     def any_name(self) -> str | Parts:
         return _joined(" or ", [repr(name) for name in self.names])
+
+    @property
+    def holder_of_none(self) -> Parts:
+        return Parts("the pool %1", (self.any_name,)) if self._why.names else Parts("this node")
 
     @property
     def counts(self) -> list[str]:

@@ -149,6 +149,8 @@ def _no_pool(state: NodeState, pools: tuple[str, ...]) -> Why | None:
     there = [pool for pool in state.policy.all_pools if pool.name in pools]
     if there and not any(pool.enabled for pool in there):
         return Why(Reason.POOL_OFF, names=tuple(pool.name for pool in there))
+    if state.gpus and there and not any(pool.name in pools for pool in state.pools.values()):
+        return Why(Reason.NO_GPU, names=tuple(pool.name for pool in there))
     return None if there else Why(Reason.NO_POOL, names=pools)
 
 
