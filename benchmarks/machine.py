@@ -37,7 +37,7 @@ def require_gpu(*modules: str) -> None:
         sys.exit(f"This measures with {' and '.join(missing)}, which this environment lacks: install it first.")
     with closing(NvmlDriver()) as driver:
         if not driver.discover():
-            sys.exit(f"This measures on a GPU. {driver.why_none()}")
+            sys.exit(f"This measures on a GPU. {driver.trouble()}")
 
 
 def resident_kib(pid: int) -> int:

@@ -104,7 +104,7 @@ class DriverContract:
         assert len({gpu.uuid for gpu in gpus}) == len(gpus)
         assert [gpu.index for gpu in gpus] == sorted({gpu.index for gpu in gpus})
         assert all(gpu.uuid.startswith(("GPU-", "MIG-")) and gpu.name and gpu.memory_total_bytes > 0 for gpu in gpus)
-        assert driver.why_none() is None
+        assert driver.trouble() is None
 
     def test_discovery_gives_the_same_answer_again(self, driver):
         assert list(driver.discover()) == list(driver.discover())
@@ -121,7 +121,7 @@ class DriverContract:
         lose_gpu(chosen.uuid)
         assert not driver.discover()
         assert chosen.uuid not in driver.sample()
-        assert driver.why_none() is not None
+        assert driver.trouble() is not None
         driver.close()
 
     def test_what_is_there_and_not_chosen_is_left_out(self, driver, serving):

@@ -284,13 +284,13 @@ def test_a_driver_that_does_not_work_gives_no_gpu_and_a_sentence_until_it_works(
     driver = NvmlDriver()
     add(script, failure)
     assert driver.discover() == ()
-    why = driver.why_none()
+    why = driver.trouble()
     assert why is not None
     assert says in why
     assert driver.sample() == {}
     script.write_text(TWO_GPUS)
     assert len(driver.discover()) == 2
-    assert driver.why_none() is None
+    assert driver.trouble() is None
     driver.close()
 
 
@@ -421,9 +421,9 @@ def test_only_the_selected_gpus_are_served(script: Path, wanted: str, found: lis
     driver = NvmlDriver(Selection.parse(wanted))
     assert [gpu.uuid for gpu in driver.discover()] == found
     assert list(driver.sample()) == found
-    assert (driver.why_none() is None) == bool(found)
-    if not found:
-        assert driver.why_none() == "This machine has no GPU 7: it has 0 (GPU-aaaa), 1 (GPU-bbbb)."
+    missing = {"7": "7", "GPU-bbbb, 9": "9"}.get(wanted)
+    told = f"This machine has no GPU {missing}: it has 0 (GPU-aaaa), 1 (GPU-bbbb)."
+    assert driver.trouble() == (missing and told)
     driver.close()
 
 
@@ -491,7 +491,7 @@ def test_a_machine_whose_driver_shows_no_gpu_says_so(script: Path) -> None:
     script.write_text("")
     driver = NvmlDriver()
     assert driver.discover() == ()
-    assert "nvidia-smi -L" in str(driver.why_none())
+    assert "nvidia-smi -L" in str(driver.trouble())
     driver.close()
 
 

@@ -28,7 +28,7 @@ class TestCudaCheckpoints(CheckpointContract):
         driver = NvmlDriver()
         if not driver.discover():
             driver.close()
-            pytest.skip(driver.why_none() or "there is no GPU")
+            pytest.skip(driver.trouble() or "there is no GPU")
         yield driver
         driver.close()
 

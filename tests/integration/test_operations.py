@@ -211,8 +211,10 @@ def test_prometheus_reads_the_node_and_what_has_happened(daemon: DaemonProcess) 
 
 
 def test_only_the_named_gpus_are_served(tmp_path: Path) -> None:
-    with DaemonProcess(tmp_path, "3x16GiB", "--gpus", "1,2") as daemon:
-        assert [gpu["index"] for gpu in daemon.status()["gpus"]] == [1, 2]
+    with DaemonProcess(tmp_path, "3x16GiB", "--gpus", "1,2,5") as daemon:
+        status = daemon.status()
+        assert [gpu["index"] for gpu in status["gpus"]] == [1, 2]
+        assert "This machine has no GPU 5: it has 0 (GPU-" in status["message"]
     refused = subprocess.run(
         [*NLS, "--socket", str(tmp_path / "s"), "up", "--gpus", "first"], env=daemon.environment,
         capture_output=True, text=True, check=False, timeout=30,

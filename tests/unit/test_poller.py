@@ -48,7 +48,7 @@ class ScriptedDriver:
     def left_out(self) -> frozenset[GpuUuid]:
         return self.left
 
-    def why_none(self) -> str | None:
+    def trouble(self) -> str | None:
         return None if self.there else "There is none."
 
     def sample(self) -> Mapping[GpuUuid, GpuSample]:

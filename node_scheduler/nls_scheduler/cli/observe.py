@@ -77,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
         return exit_codes.USAGE
     driver = NvmlDriver()
     if not driver.discover():
-        tell(f"{driver.why_none()} Only what Jupyter Servers tell is recorded.")
+        tell(f"{driver.trouble()} Only what Jupyter Servers tell is recorded.")
     hashed = "" if options.names else "; names are hashed"
     tell(f"recording to {options.to}{hashed}; stop with Ctrl-C, go on with the same file")
     try:

@@ -133,10 +133,10 @@ class Poller:
             self.failing, self.message = True, f"The GPU driver does not answer: {error}"
             return {}
         self.failing = False
-        why_none = await self._in_thread(self._driver.why_none) if not self._state().gpus else None
-        if why_none is not None and why_none != self.message:
-            log.warning("%s", why_none)
-        self.message = why_none
+        trouble = await self._in_thread(self._driver.trouble)
+        if trouble is not None and trouble != self.message:
+            log.warning("%s", trouble)
+        self.message = trouble
         return readings
 
     async def return_to_service(self, gpu: GpuUuid) -> None:

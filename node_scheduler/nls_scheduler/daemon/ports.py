@@ -63,13 +63,13 @@ class Driver(Protocol):
     """What a CUDA context takes, about: a saved state needs that much more when it comes back."""
 
     def discover(self) -> Sequence[GpuInfo]:
-        """The node's Gpus. An empty sequence means a node without any; `why_none` then says why."""
+        """The node's Gpus. An empty sequence means a node without any; `trouble` then says why."""
 
     def left_out(self) -> frozenset[GpuUuid]:
         """Gpus of this machine that the last `discover` has left out, as this daemon was started without them."""
 
-    def why_none(self) -> str | None:
-        """One sentence for the user when `discover` found nothing, else `None`."""
+    def trouble(self) -> str | None:
+        """Why the last `discover` found nothing, or not all that was asked for, in one sentence; `None`: it did."""
 
     def sample(self) -> Mapping[GpuUuid, GpuSample]:
         """Memory and processes of each discovered Gpu. A Gpu that is missing from the answer has vanished."""

@@ -44,7 +44,7 @@ def idle_gpus() -> tuple[list[str], str]:
     try:
         found = driver.discover()
         if not found:
-            return [], driver.why_none() or "This machine has no GPU."
+            return [], driver.trouble() or "This machine has no GPU."
         samples = driver.sample()
         # A list that the driver hides (None) is no empty list.
         idle = [gpu.uuid for gpu in found if gpu.uuid in samples and samples[gpu.uuid].processes == {}]

@@ -96,8 +96,7 @@ class NvmlDriver:
         self._start_times: dict[int, int] = {}
         self._xids = _XidWatch()
         self._unhealthy: dict[GpuUuid, str] = {}
-        self._why_none: str | None = None
-        self._told: str | None = None
+        self._trouble: str | None = None
 
     def discover(self) -> Sequence[GpuInfo]:
         """All selected Gpus by UUID; MIG slices stand in the place of the Gpu that is cut into them.
@@ -120,7 +119,7 @@ class NvmlDriver:
                     found.append(info)
             found = _connected(self._numbers.of(found), parts)
         except pynvml.NVMLError as error:
-            self._why_none = _WHY.get(error.value, f"The NVIDIA driver does not work: {error}.")
+            self._trouble = _WHY.get(error.value, f"The NVIDIA driver does not work: {error}.")
             self.close()
             return ()
         return self._select(found, parts)
@@ -132,21 +131,17 @@ class NvmlDriver:
         self._left_out = frozenset(parts.keys() - self._parts.keys())
         self._listed = {uuid: listed for uuid, listed in self._listed.items() if uuid in self._parts}
         self._xids.watch(self._parts.values())
-        unmet = self._selection.unmet(found)
-        if unmet != self._told and unmet is not None:
-            log.warning("%s", unmet)
-        self._told = unmet
-        none = "The NVIDIA driver works, but shows no GPU: check `nvidia-smi -L`." if not found else unmet
-        self._why_none = None if selected else none
+        none = "The NVIDIA driver works, but shows no GPU: check `nvidia-smi -L`."
+        self._trouble = self._selection.unmet(found) if found else none
         return selected
 
     def left_out(self) -> frozenset[GpuUuid]:
         """Those that the driver shows, and that are not selected."""
         return self._left_out
 
-    def why_none(self) -> str | None:
-        """The last discovery's reason for finding nothing."""
-        return self._why_none
+    def trouble(self) -> str | None:
+        """The last discovery's reason for not finding all."""
+        return self._trouble
 
     def sample(self) -> Mapping[GpuUuid, GpuSample]:
         """Memory, processes and utilisation of the discovered Gpus, field by field."""

@@ -127,8 +127,6 @@ class SimulatedDriver:
         if for_everybody:
             open_simulation(self._directory, self._ledgers)
         self._closed = False
-        if (unmet := self._selection.unmet(self._there())) is not None:
-            log.warning("%s", unmet)
 
     def _take_over(self, context_memory_bytes: int) -> None:
         before = read_simulation(self._directory)
@@ -179,16 +177,10 @@ class SimulatedDriver:
         there = self._there()
         return frozenset(gpu.uuid for gpu in there).difference(gpu.uuid for gpu in self._selection.of(there))
 
-    def why_none(self) -> str | None:
-        """A simulation has at least one Gpu unless somebody removed the ledgers or selected others."""
-        there = self._there()
-        if self._selection.of(there):
-            return None
-        return (
-            self._selection.unmet(there)
-            if there
-            else f"The simulated GPUs' ledgers in {self._directory} are gone: start the daemon again."
-        )
+    def trouble(self) -> str | None:
+        """A simulation has all of its Gpus unless somebody removed the ledgers or selected others."""
+        gone = f"The simulated GPUs' ledgers in {self._directory} are gone: start the daemon again."
+        return self._selection.unmet(there) if (there := self._there()) else gone
 
     def sample(self) -> Mapping[GpuUuid, GpuSample]:
         """Memory of the live processes, CUDA contexts included."""
