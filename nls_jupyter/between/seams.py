@@ -264,9 +264,6 @@ PYPLOT_ADOPT: Final = Seam("matplotlib._pylab_helpers:Gcf", "_set_new_active_man
 PANDAS_OPTIONS: Final = Seam(_PANDAS_CONFIG, "_registered_options", _PANDAS, _NO_OPTIONS)
 PANDAS_VALUES: Final = Seam(_PANDAS_CONFIG, "_global_config", _PANDAS, _NO_OPTIONS)
 PANDAS_DEPRECATED: Final = Seam(_PANDAS_CONFIG, "_deprecated_options", _PANDAS, _NO_OPTIONS)
-PANDAS_ACCESSORS: Final = Seam(
-    "pandas:DataFrame", "_accessors", _PANDAS, "accessors that cells register do not come back with the GPU process"
-)
 PANDAS_DATA_TYPES: Final = Seam(
     "pandas.core.dtypes.base",
     "_registry",

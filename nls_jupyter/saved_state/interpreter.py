@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.after_import import AfterImport
 from nls_jupyter.saved_state import (
+    accessors,
     ipython_objects,
     ipython_session,
     library_settings,
@@ -72,7 +73,7 @@ class Interpreter:
         colors = registered_colors.RegisteredColors()
         virtual = virtual_subclasses.VirtualSubclasses()
         places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places(), *registered_types.places()]
-        places.append(virtual.place())
+        places += [accessors.place(), virtual.place()]
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]

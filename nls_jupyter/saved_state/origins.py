@@ -21,7 +21,27 @@ def is_the_users(name: str, origin: str | None) -> bool:
     if origin in _NO_FILES or name.partition(".")[0] in _OURS:
         return False
     path = Path(str(origin)).resolve()
-    return not _PACKAGES.intersection(path.parts) and not str(path).startswith(_INSTALLED)
+    if _PACKAGES.intersection(path.parts) or str(path).startswith(_INSTALLED):
+        return False
+    above = zip(path.parents, path.parts[:0:-1], strict=True)
+    return not any(part.partition(".")[0] in _installed_in(folder) for folder, part in above)
+
+
+def _installed_in(folder: Path) -> frozenset[str]:
+    """The modules and packages that an installer has put into `folder`, as `pip install --target` does."""
+    try:
+        return _recorded_in(folder, folder.stat().st_mtime_ns)
+    except OSError:
+        return frozenset()
+
+
+@functools.cache
+def _recorded_in(folder: Path, _changed_ns: int) -> frozenset[str]:
+    names: set[str] = set()
+    for record in folder.glob("*.dist-info/RECORD"):
+        with record.open(encoding="utf-8", errors="replace") as lines:
+            names.update(line.partition(",")[0].partition("/")[0].partition(".")[0] for line in lines)
+    return frozenset(names)
 
 
 def is_the_users_module(name: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""What cells have given to pandas, matplotlib and sqlite3: `df.mine`, `dtype="mine"`, `projection="mine"`, adapters.
+"""Classes that cells have given to pandas, matplotlib and sqlite3: `dtype="mine"`, `projection="mine"`, adapters.
 
 What a library's own class is registered for comes back with the import of that library.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between import seams
@@ -18,13 +17,10 @@ if TYPE_CHECKING:
 
     from nls_jupyter.saved_state.places import Entry
 
-_WITH_ACCESSORS = {"DataFrame": "dataframe", "Series": "series", "Index": "index"}
-
 
 def places() -> tuple[Place, ...]:
     """Each registry of classes."""
     return (
-        Place("accessor", _accessors, _put_accessor, comes_by_itself=is_librarys_object),
         Place("data type", _data_types, _put_data_type, lambda _, parts: name_of(parts[-1]), is_librarys_object),
         Place("projection", _projections, _put_projection, comes_by_itself=is_librarys_object),
         Place("scale", _scales, _put_scale, comes_by_itself=is_librarys_object),
@@ -32,23 +28,6 @@ def places() -> tuple[Place, ...]:
         Place("sqlite3 converter", _converters, lambda name, made: _sqlite3().register_converter(name, made)),
         Place("unit", _units, _put_unit, lambda _, parts: name_of(parts[0])),
     )
-
-
-def _accessors() -> Iterator[tuple[Hashable, Entry]]:
-    if (pandas := sys.modules.get("pandas")) is None:
-        return
-    for owner in _WITH_ACCESSORS:
-        table = getattr(pandas, owner)
-        for name in sorted(seams.PANDAS_ACCESSORS.of(table)):
-            if (accessor := getattr(table, name, None)) is not None:
-                yield f"{owner}.{name}", (owner, name, accessor)
-
-
-def _put_accessor(owner: str, name: str, accessor: Any) -> None:
-    pandas = importlib.import_module("pandas")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # whoever has registered it was told what it takes the place of
-        getattr(pandas.api.extensions, f"register_{_WITH_ACCESSORS[owner]}_accessor")(name)(accessor)
 
 
 def _data_types() -> Iterator[tuple[Hashable, Entry]]:

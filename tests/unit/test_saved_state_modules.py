@@ -120,3 +120,19 @@ def test_the_context_of_decimal_numbers_comes_back(carried):
     change = "import decimal; decimal.getcontext().prec = 50; decimal.getcontext().traps[decimal.Inexact] = True"
     check = "import decimal; c = decimal.getcontext(); assert (c.prec, c.traps[decimal.Inexact]) == (50, True)"
     assert carried(change, check) == []
+
+
+def test_what_pip_has_installed_into_a_folder_is_no_module_of_the_users(carried, tmp_path):
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "__init__.py").write_text(
+        "import threading\nSEEN, LOCKS = [], []\n"
+        "def look(): SEEN.append(1); LOCKS.append(threading.Lock()); LOCKS[0].acquire()"
+    )
+    (tmp_path / "single.py").write_text("SEEN = []")
+    (tmp_path / "packed-1.0.dist-info").mkdir()
+    record = "packed/__init__.py,sha256=x,5\nsingle.py,,\npacked-1.0.dist-info/RECORD,,\n"
+    (tmp_path / "packed-1.0.dist-info" / "RECORD").write_text(record)
+    cells = "import packed, single, helpers\nhelpers.MODE = 'gpu'\n"
+    cells += "packed.look(); held = packed.SEEN; single.SEEN.append(1)"
+    assert carried(cells, "assert (held, helpers.MODE) == ([1], 'gpu')") == []
+    assert not any(label.startswith(("packed", "single")) for label in carried.labels)

@@ -45,6 +45,45 @@ assert {"counted"} < {*dir(frame)} and not hasattr(frame.index, "counted")
     assert carried_on(IN_PANDAS, after) == []
 
 
+ACCESSORS = {
+    "xarray": (
+        (
+            "import xarray as xr\n"
+            "@xr.register_dataarray_accessor('doubled')\n"
+            "class Doubled:\n"
+            "    def __init__(self, array): self.array = array\n"
+            "    def all(self): return self.array * 2\n"
+            "xr.register_dataset_accessor('size_of')(len)\n"
+            "array = xr.DataArray([1, 2]); kept = Doubled; del Doubled"
+        ),
+        (
+            "assert array.doubled.all().values.tolist() == [2, 4] and xr.DataArray.doubled is kept\n"
+            "assert xr.Dataset({'a': array}).size_of == 1 and not hasattr(xr.Dataset, 'doubled')"
+        ),
+    ),
+    "polars": (
+        (
+            "import polars as pl\n"
+            "@pl.api.register_expr_namespace('doubled')\n"
+            "class Doubled:\n"
+            "    def __init__(self, expression): self.expression = expression\n"
+            "    def all(self): return self.expression * 2\n"
+            "pl.api.register_dataframe_namespace('doubled')(Doubled); kept = Doubled; del Doubled"
+        ),
+        (
+            "table = pl.DataFrame({'a': [1, 2]}).select(pl.col('a').doubled.all())\n"
+            "assert table['a'].to_list() == [2, 4] and type(table.doubled) is kept and pl.Expr.doubled is kept"
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("library", ACCESSORS)
+def test_accessors_of_other_libraries_are_known_in_the_next_process_but_one(library):
+    pytest.importorskip(library, reason=f"pip install {library} to check its accessors with it")
+    assert carried_on(*ACCESSORS[library]) == []
+
+
 IN_MATPLOTLIB = """
 import matplotlib; matplotlib.use("agg")
 import matplotlib.pyplot as plt
