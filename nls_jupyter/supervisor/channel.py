@@ -407,19 +407,18 @@ class GpuProcess:
         """
         accepted(await self.request("nls_memory_answer_request", answer, channel="control", timeout_s=timeout_s))
 
-    async def reclaim(self, reason: str, grace_s: float, *, timeout_s: float | None = 2.0) -> bool:
-        """Raise `GpuReclaimed` in the running cell. False: none runs.
+    async def reclaim(self, reason: str, grace_s: float) -> bool:
+        """Raise `GpuReclaimed` in the running cell; one that holds the GIL is told when it lets go. False: none runs.
 
         Args:
             reason: why, as the user reads it.
             grace_s: told to the cell; ending the process afterwards is the caller's.
-            timeout_s: for the answer; a process that holds the GIL reads the request when it lets go.
 
         Raises:
-            RequestFailed, GpuProcessDied, TimeoutError: as in `save`.
+            RequestFailed, GpuProcessDied: as in `save`.
         """
         content = {"reason": reason, "grace_s": grace_s}
-        answer = accepted(await self.request("nls_reclaim_request", content, channel="control", timeout_s=timeout_s))
+        answer = accepted(await self.request("nls_reclaim_request", content, channel="control", timeout_s=None))
         return bool(answer["interrupted"])
 
     async def why_not_frozen(self, *, timeout_s: float) -> str | None:

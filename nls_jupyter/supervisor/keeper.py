@@ -236,14 +236,12 @@ class Keeper:
     async def reclaim(self, reason: str, grace_s: float) -> bool:
         """Interrupt the running cell with `GpuReclaimed`; it then has `grace_s` seconds. False: no cell runs.
 
-        True also where the process does not answer now (a cell holds the GIL): it gets the request when it can.
+        A cell that holds the GIL is told when it lets go, and this returns then.
         """
         if self.process is None or not self.executing:
             return False
         try:
             return await self.process.reclaim(reason, grace_s)
-        except TimeoutError:
-            return self.executing
         except GpuProcessDied:
             return False
 

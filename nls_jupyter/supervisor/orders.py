@@ -301,9 +301,10 @@ class Orders:
         self._log.add(f"Suspended: {command.reason}.")
 
     async def _interrupt_cell(self, command: CommandMessage) -> None:
-        told = not self.over and await self._keeper.reclaim(command.reason, command.grace_s)
-        await self._tell("cell_interrupted", command_id=command.command_id)
-        if told:
+        reached = not self.over and await self._keeper.reclaim(command.reason, command.grace_s)
+        unless = {} if reached else {"reached": False}
+        await self._tell("cell_interrupted", command_id=command.command_id, **unless)
+        if reached:
             self._log.add(f"The running cell was interrupted: {command.reason}.")
 
     async def _stop(self, command: CommandMessage) -> None:

@@ -208,7 +208,7 @@ def test_a_stop_that_is_not_obeyed_is_done_by_the_daemon_itself(node):
     assert isinstance(stop, StopProcess)
     assert isinstance(commands[0], EndProcess)
     assert commands[0].process == node.workloads[book].process.id
-    assert commands[0].reason == stop.reason
+    assert commands[0].reason == Why(Reason.ENDED_BY_DAEMON, because=(stop.reason,))
     node.settle()
     assert book not in node.state.workloads
 

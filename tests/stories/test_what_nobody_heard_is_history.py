@@ -2,52 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import pytest
 
 from nls_scheduler.core.model import events as ev
-from nls_scheduler.views.entries import entry_view
-from nls_scheduler.views.history import Recorder
-from stage import TOTAL, Stage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from nls_scheduler.core.model.commands import Command
-
-
-class Told:
-    """A node whose daemon is killed, and the entries that the one after it adds to the history."""
-
-    def __init__(self, gpus: int, **policy: Any) -> None:
-        self.stage = Stage(gpus, **policy)
-        self.entries: list[dict[str, Any]] = []
-        self._recorder = Recorder()
-        self._step = self.stage.node.tell
-        self.stage.node.tell = self._tell  # type: ignore[method-assign]
-
-    def while_away(self, happens: Callable[[], object]) -> None:
-        node = self.stage.node
-        node.go_down()
-        happens()
-        self._recorder = Recorder()
-        self.entries.clear()
-        node.come_back()
-        for workload in sorted(node.unreported):
-            node.report(workload)
-        self.stage.after(1)
-
-    @property
-    def events(self) -> list[tuple[str, str | None, str | None]]:
-        return [(entry["event"], entry["from"], entry["to"]) for entry in self.entries]
-
-    def _tell(self, event: ev.Event) -> tuple[Command, ...]:
-        before = self.stage.node.state
-        commands = self._step(event)
-        if not self.stage.node.down:
-            self.entries += map(entry_view, self._recorder.entries(before, event, self.stage.node.state, commands))
-        return commands
+from stage import TOTAL
+from told import Told
 
 
 def test_a_suspend() -> None:

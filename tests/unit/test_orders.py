@@ -66,7 +66,8 @@ def test_an_interrupted_cell_is_told_and_one_that_does_not_run_is_not(executing:
     orders = Orders(cast("Any", client), {"id": "w"}, cast("Any", keeper), log, lambda: None)
     asyncio.run(orders._carry_out(INTERRUPT))
     assert keeper.reclaims == [("bob needs GPU 0", 20.0)]
-    assert client.link.sent == [("cell_interrupted", {"command_id": 7})]
+    unless = {} if executing else {"reached": False}
+    assert client.link.sent == [("cell_interrupted", {"command_id": 7, **unless})]
     assert ("interrupted: bob needs GPU 0" in log.as_text()) is executing
 
 
@@ -75,7 +76,7 @@ def test_a_workload_that_was_given_up_interrupts_nobody() -> None:
     orders = Orders(cast("Any", client), {"id": "w"}, cast("Any", keeper), NoticeLog(), lambda: None)
     orders.over = True
     asyncio.run(orders._carry_out(INTERRUPT))
-    assert (keeper.reclaims, client.link.sent) == ([], [("cell_interrupted", {"command_id": 7})])
+    assert (keeper.reclaims, client.link.sent) == ([], [("cell_interrupted", {"command_id": 7, "reached": False})])
 
 
 def test_a_start_that_fails_at_once_is_said_and_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,18 +24,18 @@ from nls_scheduler.views.veil import Viewer
 from stage import TOTAL, Stage
 
 NEEDED = Why(Reason.NEEDED, gpus=(GpuUuid("GPU-0"),), who=(Mention("w9", "secret", "command", 4711),))
+NOBODY_HEARD = Why(Reason.ENDED_BY_DAEMON, because=(NEEDED,))
 
 
 def test_who_was_ended_by_the_daemon_reads_for_whom_and_that_its_supervisor_did_not_answer() -> None:
     stage, facts = Stage(1), list[Event]()
     stage.notebook("book", owner=1000)
     book = stage.workload("book")
-    asyncio.run(
-        Reaper(facts.append).end_disobedient(book, EndProcess(CommandId(7), book.id, NEEDED, None, process=None))
-    )
+    end = EndProcess(CommandId(7), book.id, NOBODY_HEARD, None, process=None)
+    asyncio.run(Reaper(facts.append).end_disobedient(book, end))
     (fact,) = facts
     assert isinstance(fact, ProcessExited)
-    assert fact.reason == Why(Reason.ENDED_BY_DAEMON, because=(NEEDED,))
+    assert fact.reason == NOBODY_HEARD
     before = stage.node.state
     told = ProcessExited(stage.node.now, book.id, book.process, fact.reason)
     commands = stage.node.tell(told)

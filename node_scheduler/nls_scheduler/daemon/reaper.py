@@ -7,7 +7,6 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.events import ProcessExited, SupervisorLost
-from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.processes.guardian import kill
 from nls_scheduler.processes.proc import end_all, look_up, some_left_of
 from nls_scheduler.units.clock import awake_s
@@ -86,7 +85,6 @@ class Reaper:
         """The supervisor did not obey a stop: end the GPU process without it."""
         known = [] if command.process is None else [command.process]
         if await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S):
-            reason = Why(Reason.ENDED_BY_DAEMON, because=(command.reason,))
-            self._apply(ProcessExited(awake_s(), workload.id, command.process, reason))
+            self._apply(ProcessExited(awake_s(), workload.id, command.process, command.reason))
         else:
             log.warning("process %s of %s (%s) does not end", command.process, workload.spec.name, workload.id)

@@ -111,6 +111,9 @@ def _steps(state: NodeState, workload: Workload, entry: PlanEntry, now: float, n
         left = format_seconds(round(max(0.0, entry.deadline_at - now), 1))
         steps.append(f"A guarantee waits for it to leave: it is stopped in {left} at the latest.")
         steps += _whether_it_freezes(state, workload, entry.deadline_at, names)
+    if workload.interrupt is not None:
+        given = sentence(workload.interrupt.reason, names)
+        steps.append(f"The order to interrupt its cell has been given: {given}.")
     if workload.pending is not None:
         given = sentence(workload.pending.reason, names)
         steps.append(f"The order to {workload.pending.order.value} has been given: {given}.")

@@ -10,11 +10,12 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import events
-from nls_scheduler.core.model.commands import InterruptCell, WorkloadCommand
+from nls_scheduler.core.model.commands import EndProcess, InterruptCell, WorkloadCommand
 from nls_scheduler.core.model.reasons import NOTHING, Reason, Why, said
-from nls_scheduler.core.model.workload import Order, Phase
+from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.core.recording.of_a_report import as_if_heard
+from nls_scheduler.core.recording.of_an_end import told_to_end
 from nls_scheduler.units.clock import wall_time
 from nls_scheduler.views.entries import Entry, labels_of, of_gpu
 from nls_scheduler.views.status import cause_of
@@ -59,6 +60,7 @@ class Recorder:
     def __init__(self) -> None:
         self._trips: dict[WorkloadId, _Trip] = {}
         self._causes: dict[WorkloadId, Mention | None] = {}
+        self._interrupts: dict[WorkloadId, InterruptCell] = {}
         self._sequence = 0
         self._at = 0.0
 
@@ -76,14 +78,14 @@ class Recorder:
         found = self._changes(before, event, after)
         for command in commands:
             if isinstance(command, InterruptCell):
-                workload = after.workloads[command.workload]
-                found.append(self._entry(after, workload, "interrupted", command.reason, left=workload.current))
+                self._interrupts[command.workload] = command
             # Kept with its name: the workload that made it necessary may end before it is carried out.
-            if isinstance(command, WorkloadCommand):
+            if isinstance(command, WorkloadCommand) and not isinstance(command, EndProcess):
                 self._causes[command.workload] = cause_of(after, command.cause)
         for ended in before.workloads.keys() - after.workloads.keys():
             self._trips.pop(ended, None)
             self._causes.pop(ended, None)
+            self._interrupts.pop(ended, None)
         return found
 
     def _of_gpus(self, before: NodeState, event: events.Event, after: NodeState) -> Iterator[Entry]:
@@ -122,6 +124,8 @@ class Recorder:
                 elif now is not None and isinstance(event, events.WorkloadAdopted):
                     found.append(self._entry(after, now, "adopted", Why(Reason.ADOPTED), to=now.current))
                 continue
+            if workload_id == about:
+                found += self._interrupted(before, event, was)
             found += self._left(before, was, event, now)
             if now is None:
                 found += self._gone(before, was, event)
@@ -137,6 +141,15 @@ class Recorder:
                 found += self._stranded(after, now)
         return found
 
+    def _interrupted(self, state: NodeState, event: events.Event, workload: Workload) -> Iterator[Entry]:
+        """A cell that was told to end, once somebody says that it was: its end may have been heard before."""
+        order = self._interrupts.get(workload.id)
+        if isinstance(event, events.CellInterrupted) and order is not None and event.command_id == order.command_id:
+            del self._interrupts[workload.id]
+            if event.reached:
+                entry = self._entry(state, workload, "interrupted", order.reason, left=workload.current)
+                yield replace(entry, cause=self._causes.get(workload.id))
+
     def _left(self, before: NodeState, was: Workload, event: events.Event, now: Workload | None) -> Iterator[Entry]:
         if isinstance(event, events.SuspendFailed) and event.workload == was.id and was.phase is Phase.SUSPENDING:
             yield self._entry(before, was, "suspend_failed", said(event.reason))
@@ -145,6 +158,7 @@ class Recorder:
             return
         if was.phase not in _ON_GPU or (now is not None and not _has_left(was, now)):
             return
+        self._interrupts.pop(was.id, None)
         trip = self._trips.get(was.id)
         if trip is not None and not trip.told:  # it never came to where it was sent: before this, it was suspended
             yield self._tell_suspended(before, was, trip)
@@ -160,7 +174,7 @@ class Recorder:
                 yield self._tell_suspended(before, was, trip)
         elif isinstance(event, events.StartFailed):
             yield self._entry(before, was, "start_failed", said(event.reason), left=was.current, seconds=seconds)
-        elif pending is not None and pending.order is Order.STOP and was.release_reason is None:
+        elif told_to_end(was) and pending is not None and was.release_reason is None:
             entry = self._entry(before, was, "evicted", pending.reason, left=was.current, seconds=seconds)
             yield replace(entry, cause=self._causes.get(was.id))
         elif isinstance(event, events.ProcessExited):

@@ -81,7 +81,7 @@ _EVENT_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "state_saved": {"saved_bytes": int},
     "variables_lost": {"reason": str, "missing": list, "lost_cells": list},
     "memory_trimmed": {"command_id": int},
-    "cell_interrupted": {"command_id": int},
+    "cell_interrupted": {"command_id": int, "reached": bool},
     "freeze_tested": {"refusal": str},
     "process_frozen": {"command_id": int, "frozen_bytes": int},
     "freeze_failed": {"command_id": int, "reason": str},
@@ -114,6 +114,7 @@ _OPTIONAL: Final[Mapping[tuple[str, str], Any]] = {
     ("process_ready", "missing"): (),
     ("process_ready", "lost_cells"): (),
     ("suspend_failed", "busy"): False,
+    ("cell_interrupted", "reached"): True,
     ("variables_lost", "missing"): (),
     ("variables_lost", "lost_cells"): (),
     ("process_exited", "pid"): None,
@@ -384,7 +385,7 @@ def _as_event(kind: str, fields: Mapping[str, Any], workload: WorkloadId, at: fl
         case "memory_trimmed":
             return events.MemoryTrimmed(at, workload, command_id)
         case "cell_interrupted":
-            return events.CellInterrupted(at, workload, command_id)
+            return events.CellInterrupted(at, workload, command_id, fields["reached"])
         case "process_ready":
             return events.ProcessReady(at, workload, command_id, fields["missing"], fields["lost_cells"])
         case "start_failed":

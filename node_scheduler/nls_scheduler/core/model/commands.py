@@ -105,7 +105,7 @@ class TrimMemory(WorkloadCommand):
 class InterruptCell(WorkloadCommand):
     """Interrupt the running cell: the Gpu is needed, and the process is stopped after `grace_s`.
 
-    Answer: CellInterrupted. What ends the wait is CellFinished, or the deadline.
+    Answer: CellInterrupted, when it has been told. What ends the wait is CellFinished, or the deadline.
     """
 
     grace_s: float

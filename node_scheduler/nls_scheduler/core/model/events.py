@@ -347,7 +347,9 @@ class MemoryTrimmed(CommandEvent):
 
 @dataclass(frozen=True, slots=True)
 class CellInterrupted(CommandEvent):
-    """InterruptCell: the cell was told, or there was none any more."""
+    """InterruptCell: the cell was told. `reached` is false where there was none any more."""
+
+    reached: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,9 @@ def _reason(workload: Workload, entry: PlanEntry, order: Order) -> Why:
     if workload.release_reason is None and order in (Order.TRIM, Order.STOP) and above_limit(workload):
         return Why(Reason.ABOVE_LIMIT, bytes=(workload.held_bytes, workload.spec.limit_bytes))
     leaves_already = workload.phase is Phase.SUSPENDING and workload.release_reason is None
-    if workload.pending is not None and (leaves_already or order is Order.END):
+    if workload.pending is not None and order is Order.END:
+        return Why(Reason.ENDED_BY_DAEMON, because=(workload.pending.reason,))
+    if workload.pending is not None and leaves_already:
         return workload.pending.reason  # the plan says by now where it comes back, or why it waits
     if order is Order.TRIM:
         return Why(Reason.MEMORY_SHORT)

@@ -1,0 +1,50 @@
+"""A node in virtual time, and the entries of the history that people read of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nls_scheduler.views.entries import entry_view
+from nls_scheduler.views.history import Recorder
+from stage import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from nls_scheduler.core.model.commands import Command
+    from nls_scheduler.core.model.events import Event
+
+
+class Told:
+    """A `stage`, and what its daemon adds to the history; after `while_away` only what the next one adds."""
+
+    def __init__(self, gpus: int, **policy: Any) -> None:
+        self.stage = Stage(gpus, **policy)
+        self.entries: list[dict[str, Any]] = []
+        self._recorder = Recorder()
+        self._step = self.stage.node.tell
+        self.stage.node.tell = self._tell  # type: ignore[method-assign]
+
+    def while_away(self, happens: Callable[[], object]) -> None:
+        """The daemon dies, something happens, and another one begins with the journal."""
+        node = self.stage.node
+        node.go_down()
+        happens()
+        self._recorder = Recorder()
+        self.entries.clear()
+        node.come_back()
+        for workload in sorted(node.unreported):
+            node.report(workload)
+        self.stage.after(1)
+
+    @property
+    def events(self) -> list[tuple[str, str | None, str | None]]:
+        """Each entry's event, where it left and where it is now."""
+        return [(entry["event"], entry["from"], entry["to"]) for entry in self.entries]
+
+    def _tell(self, event: Event) -> tuple[Command, ...]:
+        before = self.stage.node.state
+        commands = self._step(event)
+        if not self.stage.node.down:
+            self.entries += map(entry_view, self._recorder.entries(before, event, self.stage.node.state, commands))
+        return commands
