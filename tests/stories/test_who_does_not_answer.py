@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import EndProcess, InterruptCell
+from nls_scheduler.core.orders.giving import outstanding
 from nls_scheduler.views.explain import explain
 from told import Told
 
@@ -81,3 +83,13 @@ def test_who_hears_nothing_has_interrupted_nobody_and_the_daemon_has_ended_the_p
     order = next(c for _, given in told.stage.node.history for c in given if isinstance(c, InterruptCell))
     told.stage.node.tell(ev.CellInterrupted(told.stage.node.now, order.workload, order.command_id))  # too late
     assert "interrupted" not in [event for event, _, _ in told.events]
+
+
+def test_who_connects_again_is_told_to_interrupt_the_cell_in_the_time_that_is_left(told: Told) -> None:
+    node, order = told.stage.node, order_of(told)
+    node.now += 3.0
+    node.sample()
+    again = outstanding(node.state, told.stage.workload("alice"))
+    assert again == replace(order, cause=None, grace_s=order.grace_s - 3.0)
+    node.tell(ev.CellFinished(node.now, order.workload))
+    assert not isinstance(outstanding(node.state, told.stage.workload("alice")), InterruptCell)

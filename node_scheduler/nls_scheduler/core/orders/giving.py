@@ -112,7 +112,7 @@ def _thaw(
 
 def outstanding(state: NodeState, workload: Workload) -> WorkloadCommand | None:
     """The command that `workload` has not answered, as it was sent: for a supervisor that connects again."""
-    pending = workload.pending
+    pending = workload.pending or workload.interrupt
     if pending is None:
         return None
     head = (pending.command_id, workload.id, pending.reason, None)
@@ -126,6 +126,8 @@ def outstanding(state: NodeState, workload: Workload) -> WorkloadCommand | None:
             return FreezeProcess(*head, timeout_s=left_s, beside_bytes=beside_bytes)
         case Order.THAW:
             return ThawProcess(*head, gpus=workload.current, timeout_s=state.policy.start_timeout_s)
+        case Order.INTERRUPT:
+            return InterruptCell(*head, grace_s=max(0.0, pending.deadline_at - state.at))
         case Order.STOP:
             return StopProcess(*head, grace_s=max(0.0, pending.deadline_at - state.at - _STOP_ANSWER_S))
         case _:
