@@ -95,6 +95,7 @@ export const daemonMessages = (trans: ITranslate): string[] => [
   trans.__('its running cell stands still, in host memory, until %1 takes it back: %2'),
   trans.__('its saved state of %1 is more than its request of %2; %3'),
   trans.__('its user wants it on %1'),
+  trans.__('its variables were not saved within %1'),
   trans.__('memory is short on its GPU, and it holds more than its request'),
   trans.__('more than %1 would have to leave their GPUs for it, which they do once it has waited %2'),
   trans.__('no pool %1 is configured any more'),

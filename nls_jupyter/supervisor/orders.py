@@ -78,7 +78,8 @@ class Orders:
         self._on_change = on_change
         self._done_command = 0
         self._open: set[str] = set()
-        self.departure = departure
+        self.departure = self._stayed = departure
+        self._suspended_by = 0
         self.why_not_suspended: str | None = None
         self._exit_told: GpuProcess | None = None
         self._saved_told: SavedState | None = None
@@ -281,20 +282,26 @@ class Orders:
     async def _suspend(self, command: CommandMessage) -> None:
         keeper, process = self._keeper, self._keeper.process
         running = keeper.executing or bool(self._open - {_CELL})
-        if running or not keeper.still_usable() or process is None:
+        if running or process is None or not (keeper.suspending or keeper.still_usable()):
             reason = "a cell is running" if running else "the GPU process is not ready"
             await self._tell("suspend_failed", command_id=command.command_id, reason=reason, busy=True)
             return
-        stayed = self.departure
-        self._depart(command.reason, kind=command.kind)
+        self._suspended_by = command.command_id
+        if not keeper.suspending:
+            self._stayed = self.departure
+            self._depart(command.reason, kind=command.kind)
         try:
             saved = await keeper.suspend()
         except GpuProcessDied:
             return  # its end is told by whoever ended it, or as an end of its own
         except CANNOT_SAVE as error:
-            self.departure, self.why_not_suspended = stayed, why_not(error)
+            if self._suspended_by != command.command_id:
+                return  # the daemon has given that up, and tries it again
+            self.departure, self.why_not_suspended = self._stayed, why_not(error)
             await self._tell("suspend_failed", command_id=command.command_id, reason=why_not(error))
             self._log.add(f"The variables could not be saved, so this notebook keeps its GPU: {why_not(error)}")
+            return
+        if self._suspended_by != command.command_id:
             return
         self._exit_told, self._saved_told = process, saved
         await self._tell("process_suspended", command_id=command.command_id, saved_bytes=saved.manifest.gpu_bytes)

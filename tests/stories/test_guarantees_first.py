@@ -115,12 +115,14 @@ def test_a_late_ready_of_an_earlier_start_is_not_taken_for_the_new_one_s() -> No
 
 
 def test_a_suspend_that_failed_too_late_does_not_take_the_stop_back_that_followed_it() -> None:
-    stage = Stage(1, suspend_timeout_s=10.0)
+    stage = Stage(1, reclaim_deadline_s=10.0)
     stage.notebook("alice")
+    stage.holds("alice", 0.9)
     alice = stage.workload("alice").id
     stage.node.tell(ev.SuspendRequested(stage.node.now, alice, "suspended by its user"))
     suspend = stage.workload("alice").pending
     assert suspend is not None
+    stage.node.submit(name="bob")
     stage.node.tell(ev.TimerFired(stage.node.now + 10.0))
     stop = stage.workload("alice").pending
     assert stop is not None

@@ -48,6 +48,9 @@ class FakeKeeper:
         self.reclaims: list[tuple[str, float]] = []
         self.freezer = self
 
+    def still_usable(self) -> bool:
+        return self.usable
+
     async def go_on(self, process: object) -> None:
         """Nothing stands still here."""
 
@@ -161,6 +164,39 @@ def test_who_is_stopped_while_a_save_does_not_end_or_fails_reads_that(
     assert orders.departure is not None
     assert orders.departure.why == told
     assert f"Taken off the GPU: {told}." in log.as_text()
+
+
+@pytest.mark.parametrize("error", [None, OSError("the disk is full")])
+def test_a_suspend_that_is_tried_again_while_it_is_under_way_is_answered_once_and_last(error: OSError | None) -> None:
+    """The daemon has given the first one up: what it answers is for the order that counts."""
+
+    async def story() -> None:
+        client, keeper, log = FakeClient(), FakeKeeper(executing=False), NoticeLog()
+        keeper.usable, keeper.process = True, SimpleNamespace(pid=1, start_time=2)
+        orders = Orders(cast("Any", client), {"id": "w", "gpus": []}, cast("Any", keeper), log, lambda: None)
+        over = asyncio.Event()
+
+        async def suspend() -> Any:
+            keeper.usable, keeper.suspending = False, True
+            await over.wait()
+            if error is not None:
+                raise error
+            return saved_state(686)
+
+        keeper.suspend = suspend  # type: ignore[attr-defined]
+        tries = [orders._carry_out(CommandMessage("suspend_process", number, "by its user")) for number in (7, 9)]
+        both = asyncio.gather(*tries)
+        await asyncio.sleep(0)
+        assert client.link.sent == []
+        over.set()
+        await both
+        answer = {"saved_bytes": 686} if error is None else {"reason": str(error)}
+        event = "process_suspended" if error is None else "suspend_failed"
+        assert client.link.sent == [(event, {"command_id": 9, **answer})]
+        assert (orders.departure is None) is (error is not None)
+        assert len(log.entries) == 1
+
+    asyncio.run(story())
 
 
 def test_a_process_that_dies_comes_back_with_its_save_point_and_the_daemon_knows_how_large_that_is() -> None:

@@ -95,6 +95,7 @@ TABLE = [
         Why(Reason.SUSPEND_FAILED, because=(said("OSError: no space left"),)),
         "it could not be suspended, which is tried again: OSError: no space left",
     ),
+    (Why(Reason.NOT_SAVED, numbers=(120.0,)), "its variables were not saved within 2 min"),
     (Why(Reason.NOT_READY, numbers=(120.0,)), "its GPU process was not ready 2 min after it was started"),
     (
         Why(Reason.CELL_FIRST, because=(said("suspended by its user"),)),

@@ -28,7 +28,7 @@ from nls_scheduler.core.planning.making_room.allowances import while_some_leave
 from nls_scheduler.core.planning.places import trims
 from nls_scheduler.core.planning.places.failed_allocations import answer_wanted
 from nls_scheduler.core.planning.plan import make_plan
-from nls_scheduler.core.recording.of_a_workload import trimmed
+from nls_scheduler.core.recording.of_a_workload import not_suspended, trimmed
 from nls_scheduler.core.recording.of_the_node import record
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]]:
     """The state after `event` and the commands it leads to. Pure: the same input gives the same output."""
     before = state
-    state = facts = _note_pressure(settle_claims(_give_up_trims(_forget_the_ended(record(before, event)))))
+    state = facts = _note_pressure(settle_claims(_give_up_what_is_late(_forget_the_ended(record(before, event)))))
     if before.settled and (newcomers := _all_that_is_new(before, state)) is not None:
         if not newcomers:
             return replace(state, settled=True), ()
@@ -172,9 +172,20 @@ def _forget_the_ended(state: NodeState) -> NodeState:
     return replace(state, workloads={k: w for k, w in state.workloads.items() if k not in ended}) if ended else state
 
 
-def _give_up_trims(state: NodeState) -> NodeState:
-    late = (w for w in state.workloads.values() if w.trim is not None and state.at >= w.trim.deadline_at)
-    return state.having(*(trimmed(workload, state.at, state.at) for workload in late))
+def _give_up_what_is_late(state: NodeState) -> NodeState:
+    """Trims, and suspends that no guarantee waits for: neither says that anything is wrong with the process."""
+    trims = [w for w in state.workloads.values() if w.trim is not None and state.at >= w.trim.deadline_at]
+    state = state.having(*(trimmed(workload, state.at, state.at) for workload in trims))
+    suspends = [w for w in state.workloads.values() if _is_suspended_in_vain(state, w)]
+    why = Why(Reason.NOT_SAVED, numbers=(state.policy.suspend_timeout_s,))
+    return state.having(*(not_suspended(workload, state.at, why) for workload in suspends))
+
+
+def _is_suspended_in_vain(state: NodeState, workload: Workload) -> bool:
+    pending, entry = workload.pending, state.plan.get(workload.id)
+    if pending is None or pending.order is not Order.SUSPEND or state.at < pending.deadline_at or state.quiet:
+        return False
+    return workload.release_reason is None and (entry is None or entry.deadline_at is None)
 
 
 def _note_pressure(state: NodeState) -> NodeState:

@@ -136,7 +136,10 @@ class NlsScheduler(Configurable):
         "only says who goes first."
     ).tag(config=True)
     start_timeout_s = Float(_POLICY.start_timeout_s, help="A GPU process is ready after this long.").tag(config=True)
-    suspend_timeout_s = Float(_POLICY.suspend_timeout_s, help="A suspend takes at most this long.").tag(config=True)
+    suspend_timeout_s = Float(
+        _POLICY.suspend_timeout_s,
+        help="A suspend that no guarantee waits for has failed after this long: its GPU process goes on.",
+    ).tag(config=True)
     stop_timeout_s = Float(_POLICY.stop_timeout_s, help="A stopped process is gone after this long.").tag(config=True)
     max_failures = Int(_POLICY.max_failures, help="Failures in a row before a workload counts as failed.").tag(
         config=True

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from nls_scheduler.core.model import events
 from nls_scheduler.core.model.commands import EndProcess, InterruptCell, WorkloadCommand
 from nls_scheduler.core.model.reasons import NOTHING, Reason, Why, said
-from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.model.workload import Order, Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.core.recording.of_a_report import as_if_heard
 from nls_scheduler.core.recording.of_an_end import told_to_end
@@ -153,6 +153,8 @@ class Recorder:
     def _left(self, before: NodeState, was: Workload, event: events.Event, now: Workload | None) -> Iterator[Entry]:
         if isinstance(event, events.SuspendFailed) and event.workload == was.id and was.phase is Phase.SUSPENDING:
             yield self._entry(before, was, "suspend_failed", said(event.reason))
+        elif now is not None and _was_given_up(was, now):
+            yield self._entry(before, was, "suspend_failed", now.suspend_trouble or NOTHING)
         if (standing := self._of_standing(before, was, event, now)) is not None:
             yield from standing
             return
@@ -331,6 +333,12 @@ def _with_losses(entry: Entry, event: events.Event) -> Entry:
     if not isinstance(event, events.ProcessReady | events.VariablesLost):
         return entry
     return replace(entry, missing=event.missing, lost_cells=event.lost_cells)
+
+
+def _was_given_up(was: Workload, now: Workload) -> bool:
+    """Whether nobody has answered its suspend in time."""
+    suspend = was.pending is not None and was.pending.order is Order.SUSPEND
+    return suspend and now.phase is Phase.RUNNING
 
 
 def _has_left(was: Workload, now: Workload) -> bool:

@@ -82,6 +82,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.FAILED_UNHEARD: "that failed while the daemon was away",
     Reason.CELL_FIRST: "it leaves once its cell has ended: {w.because}",
     Reason.SUSPEND_FAILED: "it could not be suspended, which is tried again: {w.because}",
+    Reason.NOT_SAVED: "its variables were not saved within {w.seconds}",
     Reason.NOT_READY: "its GPU process was not ready {w.seconds} after it was started",
     Reason.GOES_ON: "{w.gpus} takes its standing cell back",
     Reason.HELD_BACK: "{w.because}",

@@ -10,12 +10,13 @@ from nls_scheduler.core.invariants.definitions import (
     SAMPLES_TO_TRIM,
     fellows,
     gangs,
+    is_ordered,
     takes_bytes,
     to_be_told_s,
 )
 from nls_scheduler.core.model.commands import EndProcess, InterruptCell, StopProcess, SuspendProcess, TrimMemory
 from nls_scheduler.core.model.spec import Kind
-from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.model.workload import Order, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,6 +72,16 @@ def a_cell_is_interrupted_before_it_is_stopped(step: Step) -> Iterator[str]:
         interrupt = step.before.workloads[workload.id].interrupt
         if interrupt is None or interrupt.issued_at >= step.state.at:
             yield f"{workload.id} is stopped in mid-cell, and nobody has interrupted it"
+
+
+def a_suspend_is_cut_off_for_a_guarantee_only(step: Step) -> Iterator[str]:
+    """Who saves for a suspend is stopped for a guarantee at its deadline, or because its workload ends."""
+    for command, workload, entry in step.ordered:
+        was = step.before.workloads.get(workload.id)
+        saves = was is not None and is_ordered(was, Order.SUSPEND) and was.release_reason is None
+        overdue = entry.deadline_at is not None and entry.deadline_at <= step.state.at
+        if isinstance(command, StopProcess) and saves and not overdue and workload.release_reason is None:
+            yield f"{workload.id} is stopped while it saves, and nobody is owed its place"
 
 
 def a_command_that_cannot_start_again_is_stopped_at_its_deadline_only(step: Step) -> Iterator[str]:
@@ -163,6 +174,7 @@ SENTENCES = (
     nobody_is_suspended_in_mid_cell,
     a_running_cell_is_stopped_at_its_deadline_only,
     a_cell_is_interrupted_before_it_is_stopped,
+    a_suspend_is_cut_off_for_a_guarantee_only,
     a_command_that_cannot_start_again_is_stopped_at_its_deadline_only,
     a_trim_has_a_cause,
     a_sample_above_the_limit_counts_once,

@@ -42,7 +42,7 @@ class Policy:
         pools: the others, in the order in which they claim Gpus.
         queues: who may have how much; without any, priorities only order those who wait.
         start_timeout_s: a GPU process must be ready after this long.
-        suspend_timeout_s: a suspend nobody waits for may take this long.
+        suspend_timeout_s: a suspend that no guarantee waits for has failed after this long; its process goes on.
         stop_timeout_s: a stopped process must be gone after this long, its memory free after as long again.
         max_failures: starts or deaths in a row before a workload counts as failed.
         trim_timeout_s: allocators must have given back their caches after this long.

@@ -74,6 +74,7 @@ class Reason(StrEnum):
     GOES_ON = "goes-on"
     CELL_FIRST = "leaves-after-its-cell"
     SUSPEND_FAILED = "suspend-failed"
+    NOT_SAVED = "not-saved-in-time"
     NOT_READY = "not-ready-in-time"
     FAILED_UNHEARD = "failed-unheard"
 

@@ -54,6 +54,8 @@ TABLE: Final[Mapping[tuple[Phase, type], frozenset[Phase]]] = {
     (Phase.RUNNING, StopProcess): frozenset({Phase.SUSPENDING}),
     (Phase.RUNNING, FreezeProcess): frozenset({Phase.SUSPENDING}),
     (Phase.RUNNING, ProcessExited): _AFTER_EXIT,
+    # What was saved after the suspend had been given up.
+    (Phase.RUNNING, ProcessSuspended): frozenset({Phase.SUSPENDED}),
     (Phase.SUSPENDING, SuspendFailed): frozenset({Phase.RUNNING}),
     (Phase.SUSPENDING, FreezeFailed): frozenset({Phase.RUNNING}),
     (Phase.SUSPENDING, ProcessFrozen): frozenset({Phase.SUSPENDED}),

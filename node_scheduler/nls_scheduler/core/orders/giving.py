@@ -70,10 +70,8 @@ def give(state: NodeState, workload: Workload, entry: PlanEntry, order: Order) -
             changed, timeout_s = transition(workload, EndProcess, Phase.SUSPENDING), state.policy.stop_timeout_s
     if order in (Order.SUSPEND, Order.STOP) and workload.phase is not Phase.SUSPENDING:
         changed = replace(changed, sent_off_early=_has_just_come(state, workload))
-    deadline_at = state.at + timeout_s
-    if order is Order.SUSPEND and entry.deadline_at is not None:
-        deadline_at = min(deadline_at, entry.deadline_at)
-    changed = replace(changed, pending=Pending(order, command_id, state.at, deadline_at, reason), last_reason=reason)
+    pending = Pending(order, command_id, state.at, state.at + timeout_s, reason)
+    changed = replace(changed, pending=pending, last_reason=reason)
     workloads = {**state.workloads, workload.id: changed}
     return replace(state, workloads=workloads, next_command=CommandId(command_id + 1)), command
 
@@ -149,6 +147,8 @@ def _reason(workload: Workload, entry: PlanEntry, order: Order) -> Why:
         return workload.pending.reason  # the plan says by now where it comes back, or why it waits
     if order is Order.TRIM:
         return Why(Reason.MEMORY_SHORT)
+    if order is Order.SUSPEND and workload.suspend_reason is not None:
+        return workload.suspend_reason  # the plan says that it has failed before
     starting = workload.pending if order is Order.STOP and workload.phase is Phase.STARTING else None
     if starting is not None and entry.target == workload.current and workload.release_reason is None:
         return Why(Reason.NOT_READY, numbers=(starting.deadline_at - starting.issued_at,))

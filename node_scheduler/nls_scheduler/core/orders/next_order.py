@@ -41,7 +41,7 @@ def next_order(state: NodeState, workload: Workload, entry: PlanEntry) -> Order 
 
 
 def _hurry(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | None:
-    """A suspend that takes too long is stopped; a stop that is not obeyed is done by the daemon itself."""
+    """A suspend is stopped at the deadline of a guarantee; a stop that is not obeyed is done by the daemon itself."""
     pending = workload.pending
     if pending is None or pending.order is Order.END:
         return None
@@ -50,7 +50,8 @@ def _hurry(state: NodeState, workload: Workload, entry: PlanEntry) -> Order | No
         return Order.END if state.at >= pending.deadline_at and not workload.perhaps_locked else None
     if pending.order is Order.FREEZE:
         return Order.STOP if _overdue(state, workload, entry) else None
-    return Order.STOP if workload.release_reason is not None or _overdue(state, workload, entry) else None
+    owed = entry.deadline_at is not None and state.at >= entry.deadline_at
+    return Order.STOP if workload.release_reason is not None or owed else None
 
 
 def keep_limit(workload: Workload) -> Order | None:

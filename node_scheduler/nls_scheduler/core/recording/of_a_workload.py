@@ -7,7 +7,7 @@ from functools import singledispatch
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model import gangs
 from nls_scheduler.core.model.allocations import Wanted
-from nls_scheduler.core.model.reasons import said
+from nls_scheduler.core.model.reasons import Why, said
 from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.transitions import transition
@@ -248,7 +248,7 @@ def _(event: ev.StartFailed, workload: Workload, state: NodeState) -> NodeState:
 
 @record_of_workload.register
 def _(event: ev.ProcessSuspended, workload: Workload, state: NodeState) -> NodeState:
-    if workload.phase is not Phase.SUSPENDING:
+    if workload.phase not in (Phase.SUSPENDING, Phase.RUNNING):
         return state
     took = event.at - (workload.pending.issued_at if workload.pending else event.at)
     state = let_go(state, workload, event.at)
@@ -262,13 +262,20 @@ def _(event: ev.ProcessSuspended, workload: Workload, state: NodeState) -> NodeS
 def _(event: ev.SuspendFailed, workload: Workload, state: NodeState) -> NodeState:
     if not _answers(workload, event, Order.SUSPEND):
         return state
-    failed_at = workload.suspend_failed_at if event.busy else event.at
-    trouble = workload.suspend_trouble if event.busy else said(event.reason)
-    back = transition(workload, ev.SuspendFailed, Phase.RUNNING, pending=None, suspend_failed_at=failed_at)
-    back = replace(back, suspend_trouble=trouble)
+    if event.busy:
+        return state.having(_not_suspended(workload))
+    return state.having(not_suspended(workload, event.at, said(event.reason)))
+
+
+def not_suspended(workload: Workload, at: float, trouble: Why) -> Workload:
+    """It goes on where it is; `trouble`: why its suspend has failed."""
+    return replace(_not_suspended(workload), suspend_failed_at=at, suspend_trouble=trouble)
+
+
+def _not_suspended(workload: Workload) -> Workload:
     # The planner may have given it up for lost; while it has a process and no wish of its user's, it wants to stay.
     wants = workload.wants_gpu or workload.suspend_reason is None
-    return state.having(replace(back, wants_gpu=wants))
+    return transition(workload, ev.SuspendFailed, Phase.RUNNING, pending=None, wants_gpu=wants)
 
 
 @record_of_workload.register
