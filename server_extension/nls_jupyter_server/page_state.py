@@ -155,10 +155,11 @@ def steadied(before: State, now: State, *, keep_figures: bool) -> State:
         keep = keep_figures and was is not None and was["phase"] == workload["phase"]
         steady = _kept(was, workload, WORKLOAD_FIGURES, keep)
         # The daemon derives the time of day from two clocks, which differ a little from call to call.
-        if was is not None and _settled(was) == _settled(workload):
-            steady["since"], steady["cause"] = was["since"], was["cause"]
-        if was is not None and _same_time(was["keep_until"], workload["keep_until"]):
-            steady["keep_until"] = was["keep_until"]
+        for time in ("since", "keep_until"):
+            if was is not None and _same_time(was[time], workload[time]):
+                steady[time] = was[time]
+        if was is not None and _same_cause(was["cause"], workload["cause"]):
+            steady["cause"] = was["cause"]
         stood, stands = (known["frozen"] if known else None for known in (was, workload))
         if stood is not None and stands is not None and _same_time(stood["since"], stands["since"]):
             steady["frozen"] = {**stands, "since": stood["since"]}
@@ -182,9 +183,10 @@ def _same_time(was: str | None, now: str | None) -> bool:
     return abs((datetime.fromisoformat(now) - datetime.fromisoformat(was)).total_seconds()) < _SAME_TIME_S
 
 
-def _settled(workload: Mapping[str, Any]) -> tuple[object, ...]:
-    cause = workload["cause"]
-    return (workload["phase"], workload["current"], workload["position"], cause and (cause["id"], cause["name"]))
+def _same_cause(was: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> bool:
+    if was is None or now is None:
+        return was is now
+    return {**was, "since": None} == {**now, "since": None} and _same_time(was.get("since"), now.get("since"))
 
 
 def difference(before: State, now: State) -> dict[str, Any]:

@@ -107,6 +107,20 @@ def test_a_millisecond_in_the_time_until_when_it_is_kept_is_no_change() -> None:
     assert difference(shown(before), steadied(shown(before), shown(now), keep_figures=False)) != {}
 
 
+def test_who_is_there_no_more_is_not_kept_for_its_times_to_be_steady() -> None:
+    before, now = status(), status()
+    waits, waits_now = (next(w for w in each["workloads"] if w["cause"]) for each in (before, now))
+    waits["cause"]["since"] = waits["since"] = "2026-11-21T10:10:00.001+00:00"
+    waits_now["cause"]["since"] = waits_now["since"] = "2026-11-21T10:09:59.999+00:00"
+    assert difference(shown(before), steadied(shown(before), shown(now), keep_figures=False)) == {}
+    waits_now["cause"]["since"] = None
+    steady = steadied(shown(before), shown(now), keep_figures=False)
+    assert steady["workloads"][waits["id"]]["cause"]["since"] is None
+    waits_now["cause"]["since"] = "2026-11-21T10:30:00+00:00"
+    steady = steadied(shown(before), shown(now), keep_figures=False)
+    assert steady["workloads"][waits["id"]]["cause"] == waits_now["cause"]
+
+
 def test_queues_come_as_the_daemon_orders_them_and_an_older_daemon_has_none() -> None:
     assert [(q["order"], q["name"], q["parent"]) for q in shown()["queues"].values()] == [
         (0, "research", None),

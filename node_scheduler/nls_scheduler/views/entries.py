@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.core.model.codec import UnknownValueError, decode, encode
-from nls_scheduler.core.model.reasons import NOBODY, Mention, Why, said_before
+from nls_scheduler.core.model.reasons import NOBODY, Mention, Why, gpus_of, said_before
 from nls_scheduler.views.sentences import Names, told_of
 from nls_scheduler.views.veil import SEES_ALL
 
@@ -75,13 +75,7 @@ def of_gpu(label: str) -> Mention:
 
 def labels_of(why: Why, state: NodeState) -> dict[GpuUuid, str]:
     """What the Gpus that `why` names are called now."""
-    return {uuid: state.label((uuid,)) for uuid in _gpus_of(why)}
-
-
-def _gpus_of(why: Why) -> Iterator[GpuUuid]:
-    yield from why.gpus
-    for inner in why.because:
-        yield from _gpus_of(inner)
+    return {uuid: state.label((uuid,)) for uuid in gpus_of(why)}
 
 
 def entry_view(entry: Entry, viewer: Viewer = SEES_ALL) -> dict[str, Any]:

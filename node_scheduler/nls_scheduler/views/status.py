@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler import __version__
-from nls_scheduler.core.model.reasons import Mention
+from nls_scheduler.core.model.reasons import Mention, gpus_of
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.units.clock import wall_time
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu, Owner
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.reasons import Why
-    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.views.veil import Viewer
 
@@ -141,7 +141,7 @@ def workload_view(state: NodeState, workload: Workload, now: float, names: Names
         "reason": str(told),
         "reason_parts": told.view(),
         "reason_kind": why.kind.value if names.viewer.knows(workload.mention) else None,
-        "cause": _cause_since(state, workload, None if entry is None else entry.cause, names.viewer),
+        "cause": None if entry is None else _cause_since(state, workload, entry, names.viewer),
         "since": None if since is None else wall_time(since),
         "waiting_s": waiting_s(workload, now),
     }
@@ -176,8 +176,8 @@ def _memory_answer(workload: Workload, names: Names) -> dict[str, Any] | None:
 def settled_part(view: Mapping[str, Any]) -> dict[str, Any]:
     """A workload's entry without its figures: two entries that differ here are worth a message at once.
 
-    The time of day is derived from two clocks and differs by a millisecond between two calls: `since` is left out, and
-    until when its user keeps it counts to the minute.
+    The time of day is derived from two clocks and differs by a millisecond between two calls: `since` is left out but
+    for whether the cause is there, and until when its user keeps it counts to the minute.
     """
     settled = {name: value for name, value in view.items() if name not in _UNSETTLED}
     if settled.get("keep_until") is not None:
@@ -185,7 +185,7 @@ def settled_part(view: Mapping[str, Any]) -> dict[str, Any]:
     if settled.get("frozen") is not None:
         settled["frozen"] = {name: value for name, value in settled["frozen"].items() if name != "since"}
     if settled.get("cause") is not None:
-        settled["cause"] = {name: value for name, value in settled["cause"].items() if name != "since"}
+        settled["cause"] = {**settled["cause"], "since": settled["cause"]["since"] is not None}
     return settled
 
 
@@ -209,15 +209,14 @@ def cause_view(state: NodeState, workload: WorkloadId | None) -> dict[str, str] 
     return None if cause is None else {"id": cause.id, "name": cause.name}
 
 
-def _cause_since(
-    state: NodeState, whose: Workload, workload: WorkloadId | None, viewer: Viewer
-) -> dict[str, str | None] | None:
-    """Who made it necessary, with the time of day since when that workload is where it is."""
-    cause = cause_of(state, workload)
-    if cause is None or workload is None:
+def _cause_since(state: NodeState, whose: Workload, entry: PlanEntry, viewer: Viewer) -> dict[str, str | None] | None:
+    """Who made it necessary, and since when that workload is on a Gpu that the reason is about; `None`: on none."""
+    cause = cause_of(state, entry.cause)
+    if cause is None or entry.cause is None:
         return None
-    known = state.workloads.get(workload)
-    since = None if known is None else _since(known)
+    known = state.workloads.get(entry.cause)
+    is_there = known is not None and not set(known.current).isdisjoint(gpus_of(entry.reason))
+    since = known.resident_since if known is not None and is_there else None
     name = viewer.calls_cause(cause, whose.mention)
     return {"id": cause.id, "name": name, "since": None if since is None else wall_time(since)}
 

@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from nls_scheduler.core.model.ids import GpuUuid
 
 NOBODY: Final = -1
@@ -181,6 +183,13 @@ class Why:
 NOTHING: Final = Why(Reason.SAID)
 """There was no reason to tell yet."""
 _SOMEBODY: Final = Mention("", "somebody", "workload")
+
+
+def gpus_of(why: Why) -> Iterator[GpuUuid]:
+    """Those that it is about, and the reasons behind it."""
+    yield from why.gpus
+    for inner in why.because:
+        yield from gpus_of(inner)
 
 
 def said(reason: str | Why) -> Why:
