@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
-from nls_scheduler.views.entries import entry_view
+from nls_scheduler.core.model.codec import decode, encode
+from nls_scheduler.views.entries import as_record, entry_view, from_record
 from nls_scheduler.views.history import Recorder
 from stage import Stage
 
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.events import Event
+    from nls_scheduler.views.entries import Entry
 
 
 class Told:
@@ -21,6 +24,7 @@ class Told:
     def __init__(self, gpus: int, **policy: Any) -> None:
         self.stage = Stage(gpus, **policy)
         self.entries: list[dict[str, Any]] = []
+        self._kept: list[Entry] = []
         self._recorder = Recorder()
         self._step = self.stage.node.tell
         self.stage.node.tell = self._tell  # type: ignore[method-assign]
@@ -30,8 +34,10 @@ class Told:
         node = self.stage.node
         node.go_down()
         happens()
-        self._recorder = Recorder()
         self.entries.clear()
+        self._recorder = Recorder()
+        kept = [from_record(json.loads(json.dumps(as_record(entry)))) for entry in self._kept]
+        self._recorder.go_on_after(kept, decode(json.loads(json.dumps(encode(node.state)))))
         node.come_back()
         for workload in sorted(node.unreported):
             node.report(workload)
@@ -46,5 +52,7 @@ class Told:
         before = self.stage.node.state
         commands = self._step(event)
         if not self.stage.node.down:
-            self.entries += map(entry_view, self._recorder.entries(before, event, self.stage.node.state, commands))
+            found = self._recorder.entries(before, event, self.stage.node.state, commands)
+            self._kept += found
+            self.entries += map(entry_view, found)
         return commands

@@ -2,16 +2,22 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from nls_scheduler.core.model.commands import StopProcess, SuspendProcess
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import CommandId, GpuUuid, WorkloadId
+from nls_scheduler.core.model.reasons import Mention, Reason, Why, said
 from nls_scheduler.core.model.spec import Kind, WorkloadSpec
-from nls_scheduler.core.model.state import NodeState, PlanEntry
-from nls_scheduler.core.model.workload import Phase, Workload
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.model.workload import Departure, Order, Pending, Phase, Workload
 from nls_scheduler.views.metrics import CONTENT_TYPE, REASONS, Metrics, why_it_leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
 NB, RUN = WorkloadId("nb"), WorkloadId("run")
@@ -23,16 +29,33 @@ def workload(id_: WorkloadId, **fields: object) -> Workload:
     return replace(Workload(id_, spec, 0.0), **fields)  # type: ignore[arg-type]
 
 
-def node(**entry: object) -> NodeState:
-    """The notebook borrows GPU b, and the other one waits since 10."""
+def node(order: Pending | None = None) -> NodeState:
+    """The notebook borrows GPU b, which it leaves by `order`, and the other one waits since 10."""
     gpus = {
         A: Gpu(A, 0, "H200", 16 * GIB, memory_used_bytes=GIB, unplaced_bytes=GIB, confirmed_bytes=GIB, utilisation=0.5),
         B: Gpu(B, 1, "H200", 16 * GIB, memory_used_bytes=None),
     }
-    holder = workload(NB, phase=Phase.RUNNING, home=(A,), current=(B,), memory_used={B: 6 * GIB})
+    phase = Phase.RUNNING if order is None else Phase.SUSPENDING
+    holder = workload(NB, phase=phase, home=(A,), current=(B,), memory_used={B: 6 * GIB}, pending=order)
     waiter = workload(RUN, waiting_since=10.0, home=(B,))
-    plan = {NB: replace(PlanEntry((A,), (A,), "because"), **entry)}  # type: ignore[arg-type]
-    return NodeState(gpus=gpus, workloads={NB: holder, RUN: waiter}, plan=plan, at=12.0)
+    return NodeState(gpus=gpus, workloads={NB: holder, RUN: waiter}, at=12.0)
+
+
+def leaves(
+    kind: Reason = Reason.NEEDED, cause: WorkloadId | None = RUN, *, stop: bool = False, owed: bool = False
+) -> Pending:
+    """The order to leave, for the other one."""
+    order, mention = Order.STOP if stop else Order.SUSPEND, None if cause is None else Mention(cause, cause, "notebook")
+    return Pending(order, CommandId(1), 11.0, 40.0, Why(kind), mention, owed)
+
+
+def has_left(state: NodeState) -> NodeState:
+    """The same once the notebook is off, and on its way to where it goes."""
+    before = state.workloads[NB]
+    assert before.pending is not None
+    start = Pending(Order.START, CommandId(2), 12.0, 40.0, Why(Reason.AT_HOME))
+    departure = Departure(before.current, before.pending, 12.0, GIB)
+    return state.having(replace(before, phase=Phase.STARTING, current=(A,), pending=start, departure=departure))
 
 
 def samples(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -67,27 +90,33 @@ def test_nobody_is_named() -> None:
     assert "text/plain" in CONTENT_TYPE
 
 
-def test_a_guarantee_that_is_reclaimed_is_measured_from_its_wait_to_its_start() -> None:
-    metrics, before = Metrics(node), node(deadline_at=40.0, cause=RUN)
-    order = SuspendProcess(CommandId(1), NB, "needed", RUN)
-    metrics.stepped(before, before, [order], 0.001)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_guarantee_that_is_reclaimed_is_measured_from_its_wait_to_its_start(restarted: bool) -> None:
+    metrics, before = Metrics(node), node(leaves(owed=True))
+    order = SuspendProcess(CommandId(1), NB, Why(Reason.NEEDED), RUN)
+    metrics.stepped(node(), before, [order], 0.001)
+    if restarted:
+        metrics = Metrics(node)
+        metrics.go_on_from(before)
+    there = has_left(before)
+    metrics.stepped(there, there, [], 0.001)
     metrics.told({"event": "moved", "workload": NB})
     running = replace(before.workloads[RUN], phase=Phase.RUNNING, waiting_since=None, current=(B,))
-    after = replace(before, workloads={**before.workloads, RUN: running}, at=13.5)
-    metrics.stepped(before, after, [], 0.002)
+    after = replace(there.having(running), at=13.5)
+    metrics.stepped(there, after, [], 0.002)
     metrics.stepped(after, after, [], 0.002)
     told = samples(metrics)
     assert told["nls_reclaim_latency_seconds_count", ()] == 1
     assert told["nls_reclaim_latency_seconds_sum", ()] == 3.5
     assert told["nls_moves_total", (("reason", "guarantee"),)] == 1
-    assert told["nls_step_duration_seconds_count", ()] == 3
+    assert told["nls_step_duration_seconds_count", ()] == (3 if restarted else 4)
 
 
 def test_every_counter_is_there_from_the_start_and_a_wait_that_ends_without_a_start_is_not_measured() -> None:
-    metrics, before = Metrics(node), node(deadline_at=40.0, cause=RUN)
+    metrics, before = Metrics(node), node(leaves(stop=True, owed=True))
     for reason in REASONS:
         assert samples(metrics)["nls_evictions_total", (("reason", reason),)] == 0
-    metrics.stepped(before, before, [StopProcess(CommandId(1), NB, "needed", RUN, 1.0)], 0.001)
+    metrics.stepped(before, before, [StopProcess(CommandId(1), NB, Why(Reason.NEEDED), RUN, 1.0)], 0.001)
     metrics.told({"event": "evicted", "workload": NB})
     metrics.told({"event": "queued", "workload": NB})
     metrics.stepped(before, replace(before, workloads={NB: before.workloads[NB]}), [], 0.001)
@@ -98,18 +127,26 @@ def test_every_counter_is_there_from_the_start_and_a_wait_that_ends_without_a_st
     assert told["nls_poll_duration_seconds_count", ()] == 1
 
 
-def test_each_reason_to_leave_has_its_kind() -> None:
-    def why(state: NodeState, **fields: object) -> str:
+@pytest.mark.parametrize("now", [lambda state: state, has_left], ids=["leaves", "has left"])
+def test_each_reason_to_leave_has_its_kind(now: Callable[[NodeState], NodeState]) -> None:
+    def why(order: Pending, **fields: object) -> str:
+        state = now(node(order))
         return why_it_leaves(state, replace(state.workloads[NB], **fields))  # type: ignore[arg-type]
 
-    assert why(node(deadline_at=1.0, cause=RUN)) == "guarantee"
-    assert why(node(cause=RUN)) == "turn"
-    assert why(node()) == "burst"
-    assert why(node(target=())) == "other"
-    assert why(replace(node(), plan={})) == "other"
-    assert why(node(cause=RUN), release_reason="done") == "user"
-    assert why(node(cause=RUN), suspend_reason="away") == "user"
-    assert why(node(cause=RUN), memory_used={B: 9 * GIB}) == "limit"
-    broken = node(cause=RUN)
-    sick = {**broken.gpus, B: replace(broken.gpus[B], healthy=False)}
-    assert why(replace(broken, gpus=sick)) == "unhealthy"
+    assert why(leaves(owed=True)) == "guarantee"
+    assert why(leaves()) == "turn"
+    assert why(leaves(Reason.MORE_ROOM, None)) == "burst"
+    assert why(leaves(Reason.IDLE, None), wants_gpu=False) == "other"
+    assert why(leaves(Reason.SAID), suspend_reason=said("away")) == "user"
+    assert why(leaves(Reason.SAID)) == "user", "also when its user has changed their mind since"
+    assert why(leaves(Reason.ABOVE_LIMIT)) == "limit"
+    sick = now(node(leaves()))
+    sick = replace(sick, gpus={**sick.gpus, B: replace(sick.gpus[B], healthy=False)})
+    assert why_it_leaves(sick, sick.workloads[NB]) == "unhealthy"
+
+
+def test_who_was_ended_by_the_daemon_left_for_what_it_was_told_to_stop_for() -> None:
+    order = replace(leaves(owed=True), order=Order.END, reason=Why(Reason.ENDED_BY_DAEMON, because=(said("away"),)))
+    state = node(order)
+    assert why_it_leaves(state, state.workloads[NB]) == "user"
+    assert why_it_leaves(node(), node().workloads[NB]) == "other"

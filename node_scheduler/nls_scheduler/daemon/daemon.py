@@ -35,7 +35,7 @@ from nls_scheduler.units.clock import awake_s
 from nls_scheduler.views.explain import explain
 from nls_scheduler.views.kept import KeptEntries
 from nls_scheduler.views.sentences import Names, sentence
-from nls_scheduler.views.status import cause_of, gpu_view, node_view, workload_view
+from nls_scheduler.views.status import gpu_view, node_view, workload_view
 from nls_scheduler.wire.errors import Problem, impossible, malformed, unknown_gpu, unknown_workload
 from nls_scheduler.wire.protocol import CLOSE_ENDED, Cause, encode_command, parse_event
 
@@ -413,7 +413,7 @@ class Daemon(Loop):
             environment |= {MARK_VARIABLE: self._passports.mark(command.workload)}
             environment |= {CONTEXT_VARIABLE: str(self._context_memory_bytes)}
             environment |= start_environment(self.state, command)
-        viewer, cause = self.viewer(peer), cause_of(self.state, command.cause)
+        viewer, cause = self.viewer(peer), self.state.mention(command.cause)
         reason = sentence(command.reason, Names.of(self.state, viewer))
         return encode_command(
             command, reason, None if cause is None else Cause(cause.id, viewer.calls(cause)), environment

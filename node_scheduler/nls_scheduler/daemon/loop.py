@@ -211,16 +211,17 @@ class Loop:
     def _recover(self) -> None:
         """Begin where the daemon before this one ended; after a boot none of its processes lives."""
         recovered, boot = self._journal.recover(), boot_id()
+        entries = [] if recovered is None else list(restored(recovered.history))
         if recovered is not None:
-            entries = list(restored(recovered.history))
             self.history.restore(entries)
-            self._recorder.go_on_after(entries)
             self.state = replace(self.state, next_command=recovered.state.next_command)
         if recovered is not None and recovered.boot_id == boot:
             self.state = replace(recovered.state, policy=self.state.policy)
             self.recovered_at = recovered.state.at
             go_on_after(recovered.state.at)
             self.active_at = awake_s()
+        self._recorder.go_on_after(entries, self.state)
+        self.metrics.go_on_from(self.state)
         self._journal.begin(
             self.state, boot, recovered.leases if recovered is not None and self.state.workloads else None
         )

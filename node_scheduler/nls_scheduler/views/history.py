@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import events
-from nls_scheduler.core.model.commands import EndProcess, InterruptCell, WorkloadCommand
+from nls_scheduler.core.model.commands import InterruptCell
 from nls_scheduler.core.model.reasons import NOTHING, Reason, Why, said
 from nls_scheduler.core.model.workload import Order, Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.core.recording.of_a_report import as_if_heard
+from nls_scheduler.core.recording.of_a_workload import departure_of
 from nls_scheduler.core.recording.of_an_end import told_to_end
 from nls_scheduler.units.clock import wall_time
 from nls_scheduler.views.entries import Entry, labels_of, of_gpu
-from nls_scheduler.views.status import cause_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -28,45 +29,39 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.reasons import Mention
     from nls_scheduler.core.model.state import NodeState
-    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.model.workload import Departure, Pending, Workload
 
 ENTRIES_KEPT: Final = 2000
 BACKLOG_LIMIT: Final = 1000
+_CAME_OR_LEFT: Final = frozenset({"started", "resumed", "moved", "suspended"})
 _ON_GPU: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.SUSPENDING})
 
 
-@dataclass(frozen=True, slots=True)
-class _Trip:
-    """A workload that was suspended, until it is on a Gpu again.
+class Recorder:
+    """Derives the entries from the state before and after each step. Called by the daemon's loop only.
 
-    Attributes:
-        left: the Gpus it left.
-        began_at: when the order to leave was sent.
-        told: "suspended" has an entry of its own; otherwise one "moved" will tell it all.
+    What it knows besides follows from the entries that there are: whose departure has one of its own, "suspended",
+    where otherwise one "moved" will tell it all, and which interrupts nobody has answered.
     """
 
-    left: tuple[GpuUuid, ...]
-    began_at: float
-    ended_at: float
-    why: Why
-    cause: Mention | None
-    saved_bytes: int
-    told: bool
-
-
-class Recorder:
-    """Derives the entries from the state before and after each step. Called by the daemon's loop only."""
-
     def __init__(self) -> None:
-        self._trips: dict[WorkloadId, _Trip] = {}
-        self._causes: dict[WorkloadId, Mention | None] = {}
-        self._interrupts: dict[WorkloadId, InterruptCell] = {}
+        self._told: set[WorkloadId] = set()
+        self._interrupts: dict[WorkloadId, Pending] = {}
         self._sequence = 0
         self._at = 0.0
 
-    def go_on_after(self, entries: Iterable[Entry]) -> None:
-        """Number on from what an earlier daemon kept."""
+    def go_on_after(self, entries: Sequence[Entry], state: NodeState) -> None:
+        """From what an earlier daemon has kept, and the state in which it was."""
         self._sequence = max((entry.sequence for entry in entries), default=0)
+        came_or_left = {entry.about.id: entry.event for entry in entries if entry.event in _CAME_OR_LEFT}
+        interrupted_at = {entry.about.id: entry.at for entry in entries if entry.event == "interrupted"}
+        for key, workload in state.workloads.items():
+            # Where no entry is left that would say so, it was told long ago.
+            if workload.departure is not None and came_or_left.get(key, "suspended") == "suspended":
+                self._told.add(key)
+            interrupt = workload.interrupt
+            if interrupt is not None and interrupted_at.get(key, -inf) < interrupt.issued_at:
+                self._interrupts[key] = interrupt
 
     def entries(
         self, before: NodeState, event: events.Event, after: NodeState, commands: Sequence[Command]
@@ -77,14 +72,11 @@ class Recorder:
             event = as_if_heard(event, before)
         found = self._changes(before, event, after)
         for command in commands:
-            if isinstance(command, InterruptCell):
-                self._interrupts[command.workload] = command
-            # Kept with its name: the workload that made it necessary may end before it is carried out.
-            if isinstance(command, WorkloadCommand) and not isinstance(command, EndProcess):
-                self._causes[command.workload] = cause_of(after, command.cause)
+            interrupt = after.workloads[command.workload].interrupt if isinstance(command, InterruptCell) else None
+            if isinstance(command, InterruptCell) and interrupt is not None:
+                self._interrupts[command.workload] = interrupt
         for ended in before.workloads.keys() - after.workloads.keys():
-            self._trips.pop(ended, None)
-            self._causes.pop(ended, None)
+            self._told.discard(ended)
             self._interrupts.pop(ended, None)
         return found
 
@@ -116,7 +108,8 @@ class Recorder:
         about = getattr(event, "workload", None)
         for workload_id in {**before.workloads, **after.workloads}:
             was, now = before.workloads.get(workload_id), after.workloads.get(workload_id)
-            if was is now and workload_id != about and workload_id not in self._trips:
+            untold = was is not None and was.departure is not None and workload_id not in self._told
+            if was is now and workload_id != about and not untold:
                 continue
             if was is None:
                 if now is not None and now.phase is Phase.QUEUED:
@@ -148,7 +141,7 @@ class Recorder:
             del self._interrupts[workload.id]
             if event.reached:
                 entry = self._entry(state, workload, "interrupted", order.reason, left=workload.current)
-                yield replace(entry, cause=self._causes.get(workload.id))
+                yield replace(entry, cause=order.cause)
 
     def _left(self, before: NodeState, was: Workload, event: events.Event, now: Workload | None) -> Iterator[Entry]:
         if isinstance(event, events.SuspendFailed) and event.workload == was.id and was.phase is Phase.SUSPENDING:
@@ -161,24 +154,20 @@ class Recorder:
         if was.phase not in _ON_GPU or (now is not None and not _has_left(was, now)):
             return
         self._interrupts.pop(was.id, None)
-        trip = self._trips.get(was.id)
-        if trip is not None and not trip.told:  # it never came to where it was sent: before this, it was suspended
-            yield self._tell_suspended(before, was, trip)
+        if was.departure is not None and was.id not in self._told:
+            # It never came to where it was sent: before this, it was suspended.
+            yield self._tell_suspended(before, was, was.departure)
         pending, since = was.pending, was.pending.issued_at if was.pending else None
         seconds = None if since is None else event.at - since
         if isinstance(event, events.ProcessSuspended):
-            cause = self._causes.get(was.id)
-            why = pending.reason if pending else was.last_reason
-            began_at = event.at if since is None else since
-            trip = _Trip(was.current, began_at, event.at, why, cause, event.saved_bytes, told=False)
-            self._trips[was.id] = trip
+            self._told.discard(was.id)
             if now is None:
-                yield self._tell_suspended(before, was, trip)
+                yield self._tell_suspended(before, was, departure_of(was, event))
         elif isinstance(event, events.StartFailed):
             yield self._entry(before, was, "start_failed", said(event.reason), left=was.current, seconds=seconds)
         elif told_to_end(was) and pending is not None and was.release_reason is None:
             entry = self._entry(before, was, "evicted", pending.reason, left=was.current, seconds=seconds)
-            yield replace(entry, cause=self._causes.get(was.id))
+            yield replace(entry, cause=pending.cause)
         elif isinstance(event, events.ProcessExited):
             yield self._entry(before, was, "exited", said(event.reason), left=was.current)
 
@@ -192,7 +181,7 @@ class Recorder:
             return [] if was.pending is None else [self._entry(before, was, failed, said(event.reason))]
         if was.frozen is None and still is not None:
             entry = self._entry(before, was, "frozen", still.why, left=still.gpus)
-            return [replace(entry, bytes=still.bytes, cause=self._causes.get(was.id))]
+            return [replace(entry, bytes=still.bytes, cause=None if was.pending is None else was.pending.cause)]
         if was.frozen is not None and still is None and isinstance(event, events.ProcessExited):
             return [self._entry(before, was, "exited", said(event.reason), left=was.frozen.gpus)]
         return None
@@ -212,34 +201,34 @@ class Recorder:
 
     def _stranded(self, after: NodeState, now: Workload) -> Iterator[Entry]:
         """A suspended workload that nothing brings to another Gpu at once: the suspend is a story of its own."""
-        trip, entry = self._trips.get(now.id), after.plan.get(now.id)
-        if trip is None or trip.told or now.phase is not Phase.SUSPENDED or (entry is not None and entry.target):
-            return
-        yield self._tell_suspended(after, now, trip)
+        left, entry = now.departure, after.plan.get(now.id)
+        goes_on = entry is not None and entry.target
+        if left is not None and now.id not in self._told and now.phase is Phase.SUSPENDED and not goes_on:
+            yield self._tell_suspended(after, now, left)
 
-    def _tell_suspended(self, state: NodeState, workload: Workload, trip: _Trip) -> Entry:
-        self._trips[workload.id] = replace(trip, told=True)
-        seconds = trip.ended_at - trip.began_at
-        entry = self._entry(state, workload, "suspended", trip.why, left=trip.left, seconds=seconds)
-        return replace(entry, bytes=trip.saved_bytes, cause=trip.cause)
+    def _tell_suspended(self, state: NodeState, workload: Workload, left: Departure) -> Entry:
+        self._told.add(workload.id)
+        order, seconds = left.order, left.at - left.order.issued_at
+        entry = self._entry(state, workload, "suspended", order.reason, left=left.gpus, seconds=seconds)
+        return replace(entry, bytes=left.bytes, cause=order.cause)
 
     def _arrived(self, before: NodeState, was: Workload, after: NodeState, now: Workload) -> Iterator[Entry]:
-        trip = self._trips.pop(now.id, None)
-        if trip is not None and not trip.told and trip.left != now.current:
-            seconds = after.at - trip.began_at
-            entry = self._entry(after, now, "moved", trip.why, left=trip.left, to=now.current, seconds=seconds)
-            yield replace(entry, bytes=trip.saved_bytes, cause=trip.cause)
+        left, untold = was.departure, was.id not in self._told
+        if left is not None and untold and left.gpus != now.current:
+            order, seconds = left.order, after.at - left.order.issued_at
+            entry = self._entry(after, now, "moved", order.reason, left=left.gpus, to=now.current, seconds=seconds)
+            yield replace(entry, bytes=left.bytes, cause=order.cause)
             return
-        if trip is not None and not trip.told:
-            yield self._tell_suspended(after, now, trip)
-            self._trips.pop(now.id)
+        if left is not None and untold:
+            yield self._tell_suspended(after, now, left)
+        self._told.discard(was.id)
         began_at = was.pending.issued_at if was.pending else before.at
-        if trip is None and was.saved_bytes is None:
+        if left is None and was.saved_bytes is None:
             began_at = min(began_at, was.waiting_since or began_at)
-        event = "started" if trip is None and was.saved_bytes is None else "resumed"
+        event = "started" if left is None and was.saved_bytes is None else "resumed"
         why = was.pending.reason if was.pending else now.last_reason
         entry = self._entry(after, now, event, why, to=now.current, seconds=after.at - began_at)
-        yield replace(entry, bytes=trip.saved_bytes if trip is not None else now.saved_bytes)
+        yield replace(entry, bytes=left.bytes if left is not None else now.saved_bytes)
 
     def _entry(
         self,
@@ -255,7 +244,7 @@ class Recorder:
         entry = state.plan.get(workload.id)
         return replace(
             self._numbered(state, workload.mention, event, why),
-            cause=cause_of(state, None if entry is None else entry.cause),
+            cause=state.mention(None if entry is None else entry.cause),
             left=state.label(left) or None,
             to=state.label(to) or None,
             seconds=None if seconds is None else round(seconds, 3),

@@ -13,9 +13,12 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from nls_scheduler import __version__
-from nls_scheduler.core.model.commands import StopProcess, SuspendProcess, WorkloadCommand
+from nls_scheduler.core.model.commands import StopProcess, SuspendProcess
+from nls_scheduler.core.model.ids import WorkloadId
+from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.spec import Kind
-from nls_scheduler.core.model.workload import Phase
+from nls_scheduler.core.model.state import NodeState
+from nls_scheduler.core.model.workload import Departure, Order, Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.units.clock import awake_s
 from nls_scheduler.views.queues import queue_views
@@ -25,8 +28,6 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.gpu import Gpu
-    from nls_scheduler.core.model.ids import WorkloadId
-    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -73,7 +74,7 @@ class Metrics:
             "Sentences that must hold after each step and did not: a defect, told in the log",
             registry=self._registry,
         )
-        self._why_it_left: dict[WorkloadId, str] = {}
+        self._before = NodeState()
         self._reclaiming: dict[WorkloadId, float] = {}
 
     def register(self, collector: Collector) -> None:
@@ -83,6 +84,11 @@ class Metrics:
     def text(self) -> bytes:
         """Everything in Prometheus's text form, of type CONTENT_TYPE."""
         return generate_latest(self._registry)
+
+    def go_on_from(self, state: NodeState) -> None:
+        """The state in which an earlier daemon was: for whom others were leaving waits on."""
+        for workload in state.workloads.values():
+            self._leaves(state, workload)
 
     def polled(self, seconds: float) -> None:
         """The driver was asked once."""
@@ -98,10 +104,11 @@ class Metrics:
 
     def stepped(self, before: NodeState, after: NodeState, commands: Sequence[Command], seconds: float) -> None:
         """One event was applied."""
+        self._before = before
         self._step.observe(seconds)
         for command in commands:
             if isinstance(command, SuspendProcess | StopProcess):
-                self._leaving(after, command)
+                self._leaves(after, after.workloads[command.workload])
         for workload_id in self._reclaiming.keys() & before.workloads.keys():
             now = after.workloads.get(workload_id)
             if now is not None and now.phase is Phase.RUNNING:
@@ -111,17 +118,16 @@ class Metrics:
 
     def told(self, entry: Mapping[str, Any]) -> None:
         """An entry of the history; comes after `stepped` of the same event."""
-        counter = self._events.get(entry["event"])
+        counter, workload = self._events.get(entry["event"]), self._before.workloads.get(entry["workload"])
         if counter is not None:
-            counter.labels(self._why_it_left.get(entry["workload"], "other")).inc()
+            counter.labels("other" if workload is None else why_it_leaves(self._before, workload)).inc()
 
-    def _leaving(self, state: NodeState, command: WorkloadCommand) -> None:
-        workload = state.workloads[command.workload]
-        why = why_it_leaves(state, workload)
-        self._why_it_left[workload.id] = why
-        self._why_it_left = {k: v for k, v in self._why_it_left.items() if k in state.workloads}
-        cause = state.workloads.get(command.cause) if command.cause is not None else None
-        if why == "guarantee" and cause is not None and cause.waiting_since is not None:
+    def _leaves(self, state: NodeState, workload: Workload) -> None:
+        left = _departure(workload)
+        if left is None or left.order.cause is None or why_it_leaves(state, workload) != "guarantee":
+            return
+        cause = state.workloads.get(WorkloadId(left.order.cause.id))
+        if cause is not None and cause.waiting_since is not None:
             self._reclaiming.setdefault(cause.id, cause.waiting_since)
 
     def _counter(self, name: str, help_text: str) -> Counter:
@@ -135,21 +141,31 @@ class Metrics:
 
 
 def why_it_leaves(state: NodeState, workload: Workload) -> str:
-    """One of REASONS, for a workload that has just been ordered off its Gpu."""
-    entry = state.plan.get(workload.id)
-    if workload.release_reason is not None or workload.suspend_reason is not None:
-        return "user"
-    if any(uuid in state.gpus and not state.gpus[uuid].healthy for uuid in workload.current):
-        return "unhealthy"
-    if workload.held_bytes > workload.spec.limit_bytes:
-        return "limit"
-    if entry is None:
+    """One of REASONS, for a workload that has been ordered off its Gpus, or has left them and is on none again yet."""
+    left = _departure(workload)
+    if left is None:
         return "other"
-    if entry.deadline_at is not None:
+    order, why = left.order, left.order.reason
+    kind = (why.because[0] if why.kind is Reason.ENDED_BY_DAEMON else why).kind
+    if kind is Reason.SAID:
+        return "user"
+    if any(uuid in state.gpus and not state.gpus[uuid].healthy for uuid in left.gpus):
+        return "unhealthy"
+    if kind is Reason.ABOVE_LIMIT:
+        return "limit"
+    if order.owed:
         return "guarantee"
-    if entry.cause is not None:
+    if order.cause is not None:
         return "turn"
-    return "burst" if entry.target else "other"
+    return "burst" if workload.wants_gpu else "other"
+
+
+def _departure(workload: Workload) -> Departure | None:
+    """As it will have left, where it was told to: nothing is known of its end yet."""
+    order = workload.pending
+    if order is not None and order.order in (Order.SUSPEND, Order.STOP, Order.END):
+        return Departure(workload.current, order, order.issued_at, 0)
+    return workload.departure
 
 
 class _Node(Collector):

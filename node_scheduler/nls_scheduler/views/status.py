@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler import __version__
-from nls_scheduler.core.model.reasons import Mention, gpus_of
+from nls_scheduler.core.model.reasons import gpus_of
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.making_room.rooms import out_of_service
 from nls_scheduler.units.clock import wall_time
@@ -194,24 +194,15 @@ def figures(view: Mapping[str, Any]) -> dict[str, Any]:
     return {name: view[name] for name in FIGURES - {"waiting_s"}}
 
 
-def cause_of(state: NodeState, workload: WorkloadId | None) -> Mention | None:
-    """Who made something necessary, a workload or a pod of the cluster's; one that has ended keeps its id as name."""
-    if workload is None:
-        return None
-    known = state.workloads.get(workload)
-    owners = (owner.mention for owner in state.claims.owners if owner.id == workload)
-    return next(owners, Mention(workload, workload, "workload")) if known is None else known.mention
-
-
 def cause_view(state: NodeState, workload: WorkloadId | None) -> dict[str, str] | None:
-    """`cause_of` as JSON, for who reads all names."""
-    cause = cause_of(state, workload)
+    """Who made something necessary as JSON, for who reads all names."""
+    cause = state.mention(workload)
     return None if cause is None else {"id": cause.id, "name": cause.name}
 
 
 def _cause_since(state: NodeState, whose: Workload, entry: PlanEntry, viewer: Viewer) -> dict[str, str | None] | None:
     """Who made it necessary, and since when that workload is on a Gpu that the reason is about; `None`: on none."""
-    cause = cause_of(state, entry.cause)
+    cause = state.mention(entry.cause)
     if cause is None or entry.cause is None:
         return None
     known = state.workloads.get(entry.cause)

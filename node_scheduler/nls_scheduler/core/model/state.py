@@ -13,6 +13,7 @@ from nls_scheduler.core.model.gangs import gangs_of
 from nls_scheduler.core.model.gpu import Claims
 from nls_scheduler.core.model.ids import MOST_TOLD, CommandId
 from nls_scheduler.core.model.policy import Policy
+from nls_scheduler.core.model.reasons import Mention
 from nls_scheduler.core.model.values import computed_from, replace
 from nls_scheduler.core.model.workload import Order
 
@@ -133,6 +134,15 @@ class NodeState:
     def by_precedence(self) -> Sequence[Workload]:
         """All workloads, who is admitted before others first."""
         return sorted(self.workloads.values(), key=attrgetter("precedence"))
+
+    def mention(self, key: WorkloadId | None) -> Mention | None:
+        """A workload, or a pod of the cluster's, as a reason names it; one that has ended keeps its id as name."""
+        if key is None:
+            return None
+        if (known := self.workloads.get(key)) is not None:
+            return known.mention
+        owners = (owner.mention for owner in self.claims.owners if owner.id == key)
+        return next(owners, Mention(key, key, "workload"))
 
     def on(self, gpu: GpuUuid) -> Sequence[Workload]:
         """The workloads that are on `gpu`, or about to be."""

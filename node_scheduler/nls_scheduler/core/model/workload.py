@@ -57,6 +57,8 @@ class Pending:
         issued_at: when it was sent.
         deadline_at: when the next rung of the ladder follows.
         reason: why it was sent, for people.
+        cause: who made it necessary, who may have ended since.
+        owed: whether a guarantee waits for what it takes away.
     """
 
     order: Order
@@ -64,6 +66,8 @@ class Pending:
     issued_at: float
     deadline_at: float
     reason: Why
+    cause: Mention | None = None
+    owed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,23 @@ class Frozen:
     since: float
     why: Why
     failed_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """How a workload left its Gpus with its state saved, until it is on some again.
+
+    Attributes:
+        gpus: which it left.
+        order: the suspend that it obeyed.
+        at: when it had left.
+        bytes: what was saved.
+    """
+
+    gpus: tuple[GpuUuid, ...]
+    order: Pending
+    at: float
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -151,6 +172,7 @@ class Workload:
         suspend_reason: set while its user, not the planner, wants it off the Gpu.
         keep_until: its user holds it until then: idle, it is treated as if a cell ran.
         last_reason: why its last command was sent.
+        departure: how it was suspended last, as long as it has not come back.
         refused: which promise the order would break that its plan leads to: it is not given while that is so.
     """
 
@@ -205,6 +227,7 @@ class Workload:
     suspend_reason: Why | None = None
     keep_until: float | None = None
     last_reason: Why = NOTHING
+    departure: Departure | None = None
     refused: str | None = None
 
     @computed_once

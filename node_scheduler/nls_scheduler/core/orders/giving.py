@@ -14,7 +14,7 @@ from nls_scheduler.core.model.commands import (
     ThawProcess,
     TrimMemory,
 )
-from nls_scheduler.core.model.ids import CommandId
+from nls_scheduler.core.model.ids import CommandId, WorkloadId
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.transitions import transition
@@ -26,7 +26,7 @@ from nls_scheduler.core.recording.above_limit import above_limit
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.commands import WorkloadCommand
-    from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.reasons import Mention
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
 
@@ -39,7 +39,8 @@ def give(state: NodeState, workload: Workload, entry: PlanEntry, order: Order) -
     """`state` in which `workload` has been told, and the command for its supervisor."""
     command_id = state.next_command
     reason = _reason(workload, entry, order)
-    head = (command_id, workload.id, reason, entry.cause)
+    cause, owed = _for_whom(state, workload, entry, order)
+    head = (command_id, workload.id, reason, None if cause is None else WorkloadId(cause.id))
     command: WorkloadCommand
     match order:
         case Order.TRIM:
@@ -70,7 +71,7 @@ def give(state: NodeState, workload: Workload, entry: PlanEntry, order: Order) -
             changed, timeout_s = transition(workload, EndProcess, Phase.SUSPENDING), state.policy.stop_timeout_s
     if order in (Order.SUSPEND, Order.STOP) and workload.phase is not Phase.SUSPENDING:
         changed = replace(changed, sent_off_early=_has_just_come(state, workload))
-    pending = Pending(order, command_id, state.at, state.at + timeout_s, reason)
+    pending = Pending(order, command_id, state.at, state.at + timeout_s, reason, cause, owed)
     changed = replace(changed, pending=pending, last_reason=reason)
     workloads = {**state.workloads, workload.id: changed}
     return replace(state, workloads=workloads, next_command=CommandId(command_id + 1)), command
@@ -93,7 +94,8 @@ def _interrupt(
     """The cell goes on, or ends as it sees fit; nothing else is ordered until then or the deadline."""
     deadline_at = state.at if entry.deadline_at is None else entry.deadline_at
     command = InterruptCell(*head, grace_s=deadline_at - state.at)
-    interrupt = Pending(Order.INTERRUPT, command.command_id, state.at, deadline_at, command.reason)
+    cause = state.mention(command.cause)
+    interrupt = Pending(Order.INTERRUPT, command.command_id, state.at, deadline_at, command.reason, cause, owed=True)
     workloads = {**state.workloads, workload.id: replace(workload, interrupt=interrupt)}
     return replace(state, workloads=workloads, next_command=CommandId(command.command_id + 1)), command
 
@@ -113,7 +115,8 @@ def outstanding(state: NodeState, workload: Workload) -> WorkloadCommand | None:
     pending = workload.pending or workload.interrupt
     if pending is None:
         return None
-    head = (pending.command_id, workload.id, pending.reason, None)
+    cause = None if pending.cause is None else WorkloadId(pending.cause.id)
+    head = (pending.command_id, workload.id, pending.reason, cause)
     match pending.order:
         case Order.START:
             return StartProcess(*head, gpus=workload.current)
@@ -140,11 +143,9 @@ def _left_to_freeze_s(state: NodeState, deadline_at: float | None) -> float:
 def _reason(workload: Workload, entry: PlanEntry, order: Order) -> Why:
     if workload.release_reason is None and order in (Order.TRIM, Order.STOP) and above_limit(workload):
         return Why(Reason.ABOVE_LIMIT, bytes=(workload.held_bytes, workload.spec.limit_bytes))
-    leaves_already = workload.phase is Phase.SUSPENDING and workload.release_reason is None
-    if workload.pending is not None and order is Order.END:
-        return Why(Reason.ENDED_BY_DAEMON, because=(workload.pending.reason,))
-    if workload.pending is not None and leaves_already:
-        return workload.pending.reason  # the plan says by now where it comes back, or why it waits
+    if (before := _leaves_already(workload, order)) is not None:
+        # The plan says by now where it comes back, or why it waits.
+        return Why(Reason.ENDED_BY_DAEMON, because=(before.reason,)) if order is Order.END else before.reason
     if order is Order.TRIM:
         return Why(Reason.MEMORY_SHORT)
     if order is Order.SUSPEND and workload.suspend_reason is not None:
@@ -153,6 +154,18 @@ def _reason(workload: Workload, entry: PlanEntry, order: Order) -> Why:
     if starting is not None and entry.target == workload.current and workload.release_reason is None:
         return Why(Reason.NOT_READY, numbers=(starting.deadline_at - starting.issued_at,))
     return workload.release_reason or entry.reason
+
+
+def _for_whom(state: NodeState, workload: Workload, entry: PlanEntry, order: Order) -> tuple[Mention | None, bool]:
+    """Who makes the order necessary, and whether a guarantee does."""
+    before, owed = _leaves_already(workload, order), entry.deadline_at is not None
+    return (state.mention(entry.cause), owed) if before is None else (before.cause, owed or before.owed)
+
+
+def _leaves_already(workload: Workload, order: Order) -> Pending | None:
+    """The order that `order` goes on with, where it has been told to leave before."""
+    leaves = workload.phase is Phase.SUSPENDING and workload.release_reason is None
+    return workload.pending if leaves or order is Order.END else None
 
 
 def _starting(workload: Workload, entry: PlanEntry) -> Workload:

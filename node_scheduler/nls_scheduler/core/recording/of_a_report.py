@@ -108,6 +108,7 @@ def _as_reported(event: ev.WorkloadReported, workload: Workload, state: NodeStat
         home_since=workload.home_since if workload.home_since is not None or not home else event.at,
         current=event.gpus,
         pending=pending,
+        departure=None,
         move=None,
         wants_gpu=workload.release_reason is None and workload.suspend_reason is None,
         waiting_since=None if runs else event.at,

@@ -12,7 +12,7 @@ from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.transitions import transition
 from nls_scheduler.core.model.values import replace
-from nls_scheduler.core.model.workload import Frozen, Order, Phase, Workload
+from nls_scheduler.core.model.workload import Departure, Frozen, Order, Pending, Phase, Workload
 from nls_scheduler.core.recording.of_an_end import (
     ended,
     let_go,
@@ -233,6 +233,7 @@ def _(event: ev.ProcessReady, workload: Workload, state: NodeState) -> NodeState
         resident_since=event.at,
         idle_since=event.at,
         last_move_s=workload.last_move_s + waited,
+        departure=None,
     )
     return state.having(ready)
 
@@ -250,12 +251,18 @@ def _(event: ev.StartFailed, workload: Workload, state: NodeState) -> NodeState:
 def _(event: ev.ProcessSuspended, workload: Workload, state: NodeState) -> NodeState:
     if workload.phase not in (Phase.SUSPENDING, Phase.RUNNING):
         return state
-    took = event.at - (workload.pending.issued_at if workload.pending else event.at)
+    left = departure_of(workload, event)
     state = let_go(state, workload, event.at)
     saved = transition(
         off_the_gpu(workload, event.at), ev.ProcessSuspended, Phase.SUSPENDED, saved_bytes=event.saved_bytes
     )
-    return state.having(replace(saved, last_move_s=took, failures=0))
+    return state.having(replace(saved, departure=left, last_move_s=event.at - left.order.issued_at, failures=0))
+
+
+def departure_of(workload: Workload, event: ev.ProcessSuspended) -> Departure:
+    """How `workload`, as it was before the event, has left; an order that was given up before has become that."""
+    late = Pending(Order.SUSPEND, event.command_id, event.at, event.at, workload.last_reason)
+    return Departure(workload.current, workload.pending or late, event.at, event.saved_bytes)
 
 
 @record_of_workload.register
