@@ -166,7 +166,8 @@ def _reduce_iterator(note: Callable[[str], None], _: Any) -> Any:
 
 def _reduce_groups(note: Callable[[str], None], groups: Any) -> Any:
     """Once an element of a group was taken, it has the group's key and no next element, and pickle not even that."""
-    left, _, *found = gc.get_referents(groups)
+    # Since Python 3.12 its class is among them.
+    left, _, *found = (one for one in gc.get_referents(groups) if one is not itertools.groupby)
     is_used_up = module_of(type(left)) == "builtins" and not operator.length_hint(left, 1)
     if len(found) == 1 and not is_used_up:
         note("groupby in the middle of a group comes back with the rest of it as a group to come")

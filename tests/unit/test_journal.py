@@ -37,13 +37,18 @@ def path(tmp_path):
     return tmp_path / "journal.db"
 
 
+def recovered_from(path):
+    with closing(Journal(path)) as journal:
+        return journal.recover()
+
+
 def test_a_killed_daemon_finds_its_state_again(path):
     journal = Journal(path)
     state = Recording(journal).play().state
     journal.record_lease(WorkloadId("w1"), ProcessId(7, 8))
     journal.record_history({"sequence": 1, "event": "started"})
     # Not closed: as after a SIGKILL.
-    recovered = Journal(path).recover()
+    recovered = recovered_from(path)
     assert recovered is not None
     assert without_figures(recovered.state) == without_figures(state)
     assert recovered.leases == {"w1": ProcessId(7, 8)}
@@ -57,7 +62,7 @@ def test_of_those_who_look_after_workloads_the_last_of_each_is_known_again(path)
     Recording(journal).play()
     for workload, holder in (("w1", (7, 8)), ("w2", (9, 10)), ("w3", (11, 12)), ("w1", (13, 14)), ("w2", None)):
         journal.record_lease(WorkloadId(workload), None if holder is None else ProcessId(*holder))
-    recovered = Journal(path).recover()
+    recovered = recovered_from(path)
     assert recovered is not None
     assert recovered.leases == {"w1": ProcessId(13, 14), "w3": ProcessId(11, 12)}
     journal.close()
@@ -166,13 +171,11 @@ def test_a_full_disk_degrades_to_memory_and_says_so(path, monkeypatch):
     journal.record(other.history[-1][0], before, other.state, other.history[-1][1])
     assert journal.trouble is None
     journal.close()
-    recovered = Journal(path)
-    found = recovered.recover()
+    found = recovered_from(path)
     assert workload in found.state.workloads
     assert [entry["sequence"] for entry in found.history[-200:]] == [*range(200)], (
         "what came meanwhile is there as well"
     )
-    recovered.close()
 
 
 def test_a_folder_that_cannot_be_written_degrades_to_memory(tmp_path):
@@ -255,9 +258,7 @@ def test_sentences_of_an_earlier_version_are_taken_up_and_replayed(path, capsys)
     as_told = {w.id: sentence(w.last_reason, Names.of(state)) for w in workloads if isinstance(w, Workload)}
     with_sentences(path, state)
     assert b'"Why"' not in path.read_bytes()
-    again = Journal(path)
-    recovered = again.recover()
-    again.close()
+    recovered = recovered_from(path)
     assert {key: w.last_reason.text for key, w in recovered.state.workloads.items()} == as_told
     assert main(["replay", str(path)]) == 0
     shown = capsys.readouterr().out

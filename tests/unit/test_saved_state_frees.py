@@ -68,7 +68,7 @@ class Node:
 
 def deep():
     nested = []
-    for _ in range(sys.getrecursionlimit() * 2):
+    for _ in range(100_000):
         nested = [nested]
     return nested
 
