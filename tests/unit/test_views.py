@@ -112,6 +112,13 @@ def test_the_third_workloads_story_reads_as_one_move(node: Node) -> None:
     assert node.told[-1]["event"] in ("started", "moved")
 
 
+def test_who_must_leave_as_soon_as_it_is_there_has_started_first(node: Node) -> None:
+    node.submit("book", 4, 16)
+    node.submit("training", 8, 8, Kind.COMMAND)
+    node.obey()
+    assert [event for who, event, _, _ in node.history if who == "book"] == ["started", "moved"]
+
+
 def test_an_end_is_told_with_its_own_time_not_with_that_of_the_event_before(node: Node) -> None:
     name = node.submit("command", 16, 16, Kind.COMMAND)
     node.obey()

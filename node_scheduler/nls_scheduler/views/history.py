@@ -124,7 +124,7 @@ class Recorder:
                 found += self._gone(before, was, event)
             elif was.frozen is not None and now.phase is Phase.RUNNING:
                 found.append(self._thawed(after, was, now))
-            elif now.phase is Phase.RUNNING and was.phase is Phase.STARTING:
+            elif was.phase is Phase.STARTING and (now.phase is Phase.RUNNING or _is_there_and_must_go(event, now)):
                 found += (_with_losses(entry, event) for entry in self._arrived(before, was, after, now))
             elif isinstance(event, events.VariablesLost) and workload_id == about:
                 found.append(_with_losses(self._entry(after, now, "lost", said(event.reason)), event))
@@ -328,6 +328,10 @@ def _was_given_up(was: Workload, now: Workload) -> bool:
     """Whether nobody has answered its suspend in time."""
     suspend = was.pending is not None and was.pending.order is Order.SUSPEND
     return suspend and now.phase is Phase.RUNNING
+
+
+def _is_there_and_must_go(event: events.Event, now: Workload) -> bool:
+    return isinstance(event, events.ProcessReady) and event.workload == now.id and now.phase is Phase.SUSPENDING
 
 
 def _has_left(was: Workload, now: Workload) -> bool:
