@@ -43,13 +43,20 @@ sys.exit(main())
 """
 TELLS = """
 from nls_scheduler.processes.proc import workload_of
-print(workload_of(int(arguments[0])))
+unit, pid = arguments
+if libc.capset(header, (ctypes.c_uint32 * 6)(int(unit), int(unit), 0, 0, 0, 0)):
+    sys.exit("capset: " + os.strerror(ctypes.get_errno()))
+print(workload_of(int(pid)))
 """
 GRANDCHILD = "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True).wait()"
 
 
+def mask_of(capabilities: dict[str, int]) -> int:
+    return sum(1 << number for number in capabilities.values())
+
+
 def as_the_service(code: str, *words: str) -> list[str]:
-    mask = sum(1 << number for number in (CAPABILITIES | READS_PYTHON).values())
+    mask = mask_of(CAPABILITIES | READS_PYTHON)
     return [sys.executable, "-c", AS_THE_SERVICE + code, json.dumps([SERVICE, mask, words])]
 
 
@@ -99,11 +106,24 @@ def test_it_ends_the_processes_of_others_whose_supervisors_do_not(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-def test_it_knows_of_which_workload_anybodys_process_is() -> None:
-    with subprocess.Popen(["sleep", "600"], env={**os.environ, "NLS_WORKLOAD": "0123456789ab"}) as process:
-        told = subprocess.run(as_the_service(TELLS, str(process.pid)), capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("whose", [0, ALICE])
+def test_it_knows_of_which_workload_anybodys_process_is_with_the_capabilities_of_the_unit_alone(whose: int) -> None:
+    environment = {**os.environ, "NLS_WORKLOAD": "0123456789ab"}
+    with subprocess.Popen(["sleep", "600"], env=environment, user=whose) as process:
+        command = as_the_service(TELLS, str(mask_of(CAPABILITIES)), str(process.pid))
+        told = subprocess.run(command, capture_output=True, text=True, check=True)
         process.kill()
     assert told.stdout == "0123456789ab\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_without_them_it_knows_nothing_of_others_and_goes_on() -> None:
+    with subprocess.Popen(["sleep", "600"], env={**os.environ, "NLS_WORKLOAD": "0123456789ab"}) as process:
+        told = subprocess.run(
+            as_the_service(TELLS, "0", str(process.pid)), capture_output=True, text=True, check=True
+        )  # fmt: skip
+        process.kill()
+    assert told.stdout == "None\n"
 
 
 def status_of(pid: int) -> str:

@@ -146,7 +146,7 @@ def test_however_much_a_process_says_of_itself_little_of_it_is_read(monkeypatch:
         try:
             wait_until(lambda: workload_of(process.pid) == W)
             assert len(proc._environment(process.pid)) == 2**20
-            monkeypatch.setattr(proc, "_read", lambda *_: b"\0" * 2**20)
+            monkeypatch.setattr(proc, "environment_of", lambda *_: b"\0" * 2**20)
             assert workload_of(process.pid) is None
         finally:
             process.kill()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.ids import ProcessId, WorkloadId
 from nls_scheduler.processes import cgroups
+from nls_scheduler.processes.environments import environment_of
 from nls_scheduler.processes.guardian import (
     CGROUP_TIMEOUT_S,
     HELD_PATIENCE_S,
@@ -127,19 +128,15 @@ def command_line(workload: WorkloadId, pid: int) -> str | None:
 
 def words_of(pid: int) -> list[bytes]:
     """What the process was started with; nothing where it has gone, or may not be read."""
-    return _read(pid, "cmdline").split(b"\0")
+    try:
+        with Path(f"/proc/{pid}/cmdline").open("rb") as words:
+            return words.read(WORDS_LIMIT_BYTES).split(b"\0")
+    except OSError:
+        return [b""]
 
 
 def _environment(pid: int) -> bytes:
-    return _read(pid, "environ")
-
-
-def _read(pid: int, file: str) -> bytes:
-    try:
-        with Path(f"/proc/{pid}/{file}").open("rb") as words:
-            return words.read(WORDS_LIMIT_BYTES)
-    except OSError:
-        return b""
+    return environment_of(pid, WORDS_LIMIT_BYTES)
 
 
 def _workload_in(environment: bytes) -> WorkloadId | None:
