@@ -26,6 +26,7 @@ from nls_scheduler.processes.proc import (
     MARK_VARIABLE,
     WORKLOAD_VARIABLE,
     alive,
+    ancestors,
     look_up,
     named_like,
 )
@@ -437,8 +438,13 @@ def _not_shown() -> Problem:
 
 
 def _check_process(process: ProcessId, peer: Peer) -> None:
-    """A supervisor may only name processes of its own user. Raises Problem; one that has ended already is fine."""
+    """A supervisor may name its own user's processes, and what it has started, whosever that is by now (sudo).
+
+    Raises Problem; one that has ended already is fine.
+    """
     record = look_up(process.pid)
-    if record is not None and record.id == process and record.uid != peer.uid and peer.uid != 0:
+    if record is None or record.id != process or peer.uid in (0, record.uid):
+        return
+    if peer.process not in {above.id for above in ancestors(record.parent_pid)}:
         detail = f"Process {process.pid} belongs to another user: report the GPU process that you started."
         raise Problem(403, "Not your process", detail)
