@@ -81,3 +81,19 @@ def test_its_process_is_its_user_s_workload_whosever_it_looks(
     assert entry["pid"] in guardian.descendants(process.pid), entry
     process.kill()
     wait_until(lambda: daemon.workload("hers") is None)
+
+
+def test_what_only_another_user_can_end_is_said_and_waited_for(
+    daemon: DaemonProcess, run: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = run(0o4755, *AS_SUDO)
+    command = daemon.workload("hers")["pid"]
+    assert process.stderr is not None
+    program = daemon.directory / "setpriv"
+    for number in (signal.SIGUSR1, signal.SIGTERM):
+        process.send_signal(number)
+        told = process.stderr.readline()
+        assert told == f"nls: {program} runs as another user, who alone can end it: `kill {command}`\n"
+    os.kill(command, signal.SIGKILL)
+    assert process.wait(20) == -signal.SIGKILL
+    assert process.stderr.read() == ""

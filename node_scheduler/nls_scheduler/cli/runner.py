@@ -225,7 +225,7 @@ class Runner:
         await link.send("process_ready", command_id=message.command_id)
         self._spawn(self._await_end(link, running))
         for number in self._early_signals:
-            running.send(number)
+            self._pass_on(running, number)
         self._early_signals.clear()
 
     def _await_the_gang(self, ending: Ending, how: str) -> None:
@@ -242,6 +242,7 @@ class Runner:
         if self._stopping is None:
             self._tell(f"stopping {self._command[0]}: {message.reason}")
         self._stopping = message
+        self._pass_on(running, signal.SIGTERM)
         self._spawn(running.stop(message.grace_s))
 
     async def _await_end(self, link: SupervisorLink, running: ForegroundCommand) -> None:
@@ -305,7 +306,13 @@ class Runner:
         if self._running is None:
             self._early_signals.append(number)
         else:
-            self._running.send(number)
+            self._pass_on(self._running, number)
+
+    def _pass_on(self, running: ForegroundCommand, number: int) -> None:
+        """What has become another user's (sudo) a terminal's signals reach, and ours do not."""
+        if not running.send(number):
+            pid = running.process.pid
+            self._tell(f"{self._command[0]} runs as another user, who alone can end it: `kill {pid}`")
 
     def _on_connection(self, connected: bool) -> None:  # noqa: FBT001 - the link's callback
         if not connected and self._running is None and not self._ending.done():

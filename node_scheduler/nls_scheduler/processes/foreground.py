@@ -100,18 +100,21 @@ class ForegroundCommand:
             await asyncio.to_thread(end_all, self._workload, os.geteuid(), [self.process], END_TIMEOUT_S)
         return signal.SIGKILL if self._wait_status is None else self._wait_status
 
-    def send(self, number: int) -> None:
-        """Pass a signal on to the command, if it still runs."""
+    def send(self, number: int) -> bool:
+        """Pass a signal on to the command, if it still runs. False when it may not be signalled (another user's)."""
         if self._ended:
-            return
+            return True
         with suppress(ProcessLookupError):
             handle = os.pidfd_open(self.process.pid)
             try:
                 stat = guardian.read_stat(self.process.pid)
                 if stat is not None and stat[1] == self.process.start_time:
                     signal.pidfd_send_signal(handle, number)
+            except PermissionError:
+                return False
             finally:
                 os.close(handle)
+        return True
 
     async def stop(self, grace_s: float) -> None:
         """SIGTERM now, SIGKILL after `grace_s`; returns then. Cancel it when the command has ended."""

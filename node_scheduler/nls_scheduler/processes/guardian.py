@@ -331,7 +331,7 @@ class Guardian:
         stat = read_stat(self.pid)
         self._report(f"started {self.pid} {stat[1] if stat else 0}")
         for early_signal in self.early:  # whatever a terminal sends from now on reaches the command itself
-            os.kill(self.pid, early_signal)
+            self._pass_on(early_signal)
         return 0
 
     def _exec(self, guardian_pid: int, outcome: int) -> None:
@@ -381,11 +381,17 @@ class Guardian:
                 return
             if number in _SENT_BY_TERMINALS and received.si_code > 0:
                 continue
-            # Not yet reaped, so that the pid still is its own.
-            os.kill(self.pid, number)
+            self._pass_on(number)
             if number == signal.SIGTERM and deadline is None:
-                os.kill(self.pid, signal.SIGCONT)
+                self._pass_on(signal.SIGCONT)
                 deadline = time.monotonic() + self._grace_s()
+
+    def _pass_on(self, number: int) -> None:
+        """To what we watch: it is not yet reaped, so that the pid still is its own."""
+        try:  # noqa: SIM105 - one import fewer
+            os.kill(self.pid, number)
+        except PermissionError:
+            pass  # another user's by now (sudo), who alone may end it
 
     def _parent_died(self, received: signal.struct_siginfo) -> bool:
         """Whether a SIGCONT is the death signal, which the end of a parent's thread sends as well."""
