@@ -191,9 +191,18 @@ def _homeless(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_homeless")
-def test_who_has_no_home_uses_the_nodes_daemon_and_is_told_what_is_missing_without_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("variables", "missing"),
+    [({}, "no home directory"), ({"HOME": f"/home/{'department/' * 9}"}, "has 146 bytes, and Linux allows 107")],
+    ids=["none", "one that is too long for a socket"],
+)
+def test_who_has_no_home_uses_the_nodes_daemon_and_is_told_what_is_missing_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], missing: str
+) -> None:
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
     for look in (locate.find, locate.find_or_start):
-        with pytest.raises(DaemonUnreachable, match="no home directory"):
+        with pytest.raises(DaemonUnreachable, match=missing):
             look()
         with listen(tmp_path / "system.sock"):
             assert look() == tmp_path / "system.sock"

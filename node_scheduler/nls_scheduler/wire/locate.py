@@ -48,19 +48,25 @@ class NoHome(DaemonUnreachable):
 
 
 def per_user_socket() -> Path:
-    """The default path of a user's own daemon. Raises NoHome; DaemonUnreachable where it is too long for a socket."""
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.access(runtime, os.W_OK | os.X_OK):
-        return checked(Path(runtime) / "nls" / "nls.sock")
-    # Slow to import, and needed only here.
-    from jupyter_core.paths import jupyter_runtime_dir
-
+    """The default path of a user's own daemon. Raises NoHome, also where it is too long for a socket."""
     try:
-        own = jupyter_runtime_dir()
+        return checked(Path(_runtime_directory()) / "nls" / "nls.sock")
     except RuntimeError as error:  # as pathlib tells it
         told = f"No daemon is running here, and this user has no home directory for one: set HOME; or {ELSEWHERE}."
         raise NoHome(told) from error
-    return checked(Path(own) / "nls" / "nls.sock")
+    except DaemonUnreachable as error:
+        raise NoHome(str(error)) from None
+
+
+def _runtime_directory() -> str:
+    """Raises RuntimeError for who has no home."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.access(runtime, os.W_OK | os.X_OK):
+        return runtime
+    # Slow to import, and needed only here.
+    from jupyter_core.paths import jupyter_runtime_dir
+
+    return jupyter_runtime_dir()
 
 
 def why_not_at(path: Path) -> str | None:
@@ -70,7 +76,7 @@ def why_not_at(path: Path) -> str | None:
 
 
 def default_places() -> list[Path]:
-    """Where daemons are looked for: the node's, and this user's own, for whom there is a place. Raises as `checked`."""
+    """Where daemons are looked for: the node's, and this user's own, for whom there is a place."""
     try:
         return [SYSTEM_SOCKET, per_user_socket()]
     except NoHome:
