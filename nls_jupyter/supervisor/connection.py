@@ -9,6 +9,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from nls_scheduler.processes.whose_files import make_private
+
 # With ipc, a "port" is the end of a socket's file name.
 PORTS = {"shell": 1, "iopub": 2, "stdin": 3, "control": 4, "hb": 5}
 SIGNATURE_SCHEME = "hmac-sha256"
@@ -38,7 +40,7 @@ class Connection:
                 directory.rmdir()
             return cls._in(_temporary_directory())
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(directory)
             directory.chmod(0o700)
             return cls._in(directory.absolute())
         except OSError:

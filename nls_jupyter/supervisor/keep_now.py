@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from jupyter_core.paths import jupyter_runtime_dir
 
+from nls_scheduler.processes.whose_files import make_private
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -36,7 +38,7 @@ class KeepRequests:
 
     async def listen(self) -> None:
         """From now on. Raises OSError."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self._path.parent)
         self._path.unlink(missing_ok=True)  # of a kernel that was killed and had this number
         self._server = await asyncio.start_unix_server(self._answer, self._path)
         self._path.chmod(0o600)

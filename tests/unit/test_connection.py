@@ -14,6 +14,7 @@ import pytest
 
 from nls_jupyter.supervisor import connection as module
 from nls_jupyter.supervisor.connection import Connection
+from nls_scheduler.wire import trust
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,6 +49,19 @@ def test_a_runtime_folder_without_room_is_left_for_a_temporary_one(
     assert stat.S_IMODE(made.directory.stat().st_mode) == 0o700
     assert json.loads(made.file.read_text("ascii"))["key"] == made.key.decode()
     assert not (runtime / "gpu-1-0").exists()
+
+
+def test_the_runtime_folder_is_its_user_s_alone_whatever_the_umask(tmp_path: Path) -> None:
+    """It is that of the user's own daemon as well, whose socket nobody uses where others may write."""
+    before = os.umask(0)
+    try:
+        made = Connection.create(tmp_path / "runtime" / "nls" / "gpu-1-0")
+    finally:
+        os.umask(before)
+    assert made.directory == tmp_path / "runtime" / "nls" / "gpu-1-0"
+    for folder in (made.directory, made.directory.parent, tmp_path / "runtime"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
+    trust.check_place(made.directory.with_name("nls.sock"))
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from nls_scheduler.daemon.journal_files import JournalFiles
 from nls_scheduler.daemon.journal_retention import AgeClock, Retention, last_step_in, trim
 from nls_scheduler.daemon.journal_slowness import Slowness
 from nls_scheduler.daemon.journal_tables import DAMAGE, ForeignJournalError, JournalError, Recovered
+from nls_scheduler.processes.whose_files import make_private
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -161,7 +162,7 @@ class Journal:
             self._degrade(error)
 
     def _connect(self) -> sqlite3.Connection:
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.path.parent)
         self._database = tables.connected(self.path)
         self._files.remember()
         return self._database

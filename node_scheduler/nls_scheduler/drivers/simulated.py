@@ -32,6 +32,7 @@ from nls_scheduler.drivers.simulated_memory import (
     write_simulation,
 )
 from nls_scheduler.drivers.topology_file import MOST_GPUS, read_topology
+from nls_scheduler.processes.whose_files import make_private
 from nls_scheduler.units.sizes import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class SimulatedDriver:
             )
         self._selection = selection or Selection()
         self._directory = directory.absolute()
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self._directory)
         gpus = spec.described or tuple(
             SimulatedGpuSpec(_uuid(self._directory, index), "Simulated GPU", spec.memory_bytes)
             for index in range(spec.count)

@@ -1,4 +1,4 @@
-"""Who may write to a file: its owner, a group, everybody."""
+"""Who may write to a file: its owner, a group, everybody; and folders that are their owner's alone."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _ACCESS_LIST: Final = "system.posix_acl_access"
+
+
+def make_private(folder: Path) -> None:
+    """Make `folder`, and what is missing above it, for our user alone, whatever the umask. Raises OSError."""
+    for missing in reversed([place for place in folder.parents if not place.exists()]):
+        missing.mkdir(mode=0o700, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def others_write(place: Path | int, about: os.stat_result) -> bool:

@@ -14,6 +14,7 @@ from typing import BinaryIO, Final, TextIO
 
 from nls_scheduler.processes import debuggers
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE, words_of
+from nls_scheduler.processes.whose_files import make_private
 from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire import trust
 from nls_scheduler.wire.errors import DaemonUnreachable, out_of_files
@@ -183,7 +184,7 @@ def start_again(path: Path) -> None:
 
 def _start_unless_there(path: Path) -> None:
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(path.parent)
         with path.with_name("start.lock").open("w") as lock:
             patience_ends = monotonic_s() + OTHERS_START_S
             while not (ours := _taken(lock)) and not answers(path):

@@ -19,6 +19,7 @@ from nls_scheduler.daemon.http.listening import Listening
 from nls_scheduler.daemon.http.observed import Observed
 from nls_scheduler.daemon.http.ownership import AlreadyRunning, Ownership
 from nls_scheduler.daemon.journal import Journal
+from nls_scheduler.processes.whose_files import make_private
 from nls_scheduler.units.clock import awake_s
 from nls_scheduler.wire.errors import Problem
 from nls_scheduler.wire.holder import holder_of, lock_of
@@ -70,7 +71,7 @@ def serve(
     with ExitStack() as held:
         owned = [held.enter_context(Ownership(lock_of(path), lambda: _served(path)))]
         with suppress(OSError):  # where no lock can be made no journal can: that one tells, and goes on in memory
-            journal_path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(journal_path.parent)
             state_folder.check(journal_path.parent)
             # Nobody else can lock the file; the folder's lock stays where what is in it is removed.
             places = (journal_path.with_name(state_folder.LOCK_NAME), journal_path.parent)
