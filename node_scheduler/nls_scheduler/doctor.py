@@ -236,8 +236,8 @@ def runtime_directory(environ: Mapping[str, str]) -> list[Finding]:
         text = "XDG_RUNTIME_DIR is not set: a per-user daemon's socket goes to Jupyter's runtime directory"
         advice = "fine on one machine; with a home on a network file system, set it to a local directory of mode 0700"
         return [Finding("runtime directory", "warning", text, advice)]
-    if not os.access(directory, os.W_OK | os.X_OK):
-        text = f"XDG_RUNTIME_DIR={directory} cannot be written: Jupyter's runtime directory is used instead"
+    if (why := locate.why_not_used(directory)) is not None:
+        text = f"XDG_RUNTIME_DIR={directory} {why}: Jupyter's runtime directory is used instead"
         return [Finding("runtime directory", "warning", text, "create it with mode 0700, or log in through PAM")]
     return [Finding("runtime directory", "ok", f"XDG_RUNTIME_DIR={directory}")]
 

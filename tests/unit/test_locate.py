@@ -73,6 +73,21 @@ def test_without_a_runtime_directory_it_is_jupyters(monkeypatch: pytest.MonkeyPa
     assert locate.per_user_socket() == tmp_path / "jupyter" / "nls" / "nls.sock"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_root_makes_nothing_in_the_runtime_directory_of_whom_it_came_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As after `su`: what root makes there would keep that user from a daemon of their own."""
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
+    (theirs := tmp_path / "theirs").mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(theirs))
+    assert locate.per_user_socket() == theirs / "nls" / "nls.sock"
+    os.chown(theirs, 65533, 65533)
+    assert locate.per_user_socket() == tmp_path / "jupyter" / "nls" / "nls.sock"
+    (finding,) = doctor.runtime_directory({"XDG_RUNTIME_DIR": str(theirs)})
+    assert finding.text == f"XDG_RUNTIME_DIR={theirs} is another user's: Jupyter's runtime directory is used instead"
+
+
 @pytest.mark.parametrize("path", ["/", "//", "/..", "a/.."])
 def test_a_path_without_a_name_is_none_of_a_socket(path: str) -> None:
     with pytest.raises(DaemonUnreachable, match=r"is no path for a socket: name another one"):

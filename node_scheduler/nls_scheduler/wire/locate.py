@@ -62,12 +62,19 @@ def per_user_socket() -> Path:
 def _runtime_directory() -> str:
     """Raises RuntimeError for who has no home."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    if runtime and os.access(runtime, os.W_OK | os.X_OK):
+    if runtime and why_not_used(runtime) is None:
         return runtime
     # Slow to import, and needed only here.
     from jupyter_core.paths import jupyter_runtime_dir
 
     return jupyter_runtime_dir()
+
+
+def why_not_used(runtime: str) -> str | None:
+    """Why it is no runtime directory of ours, as a predicate. What root makes in a user's is in that one's way."""
+    if not os.access(runtime, os.W_OK | os.X_OK):
+        return "cannot be written"
+    return None if Path(runtime).stat().st_uid in (0, os.geteuid()) else "is another user's"
 
 
 def why_not_at(path: Path) -> str | None:
