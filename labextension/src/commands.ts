@@ -1,6 +1,6 @@
 /** The commands, for the palette, menus and key bindings: of the notebook in front. */
 
-import type { ICommandPalette } from '@jupyterlab/apputils';
+import type { ICommandPalette, ISessionContext } from '@jupyterlab/apputils';
 
 import { actionsFor, KEEP_MINUTES } from './views/context';
 import type { WorkloadAction } from './views/context';
@@ -21,11 +21,11 @@ export function addCommands(workbench: Workbench, palette: ICommandPalette | nul
     app.commands.addCommand(command, {
       label,
       isEnabled: () => {
-        const workload = workbench.current;
+        const { workload } = workbench.current;
         return workload !== null && actionsFor(model, workload).includes(action);
       },
       execute: async () => {
-        const workload = workbench.current;
+        const { workload } = workbench.current;
         if (workload !== null) {
           await workbench.orders.give(action, workload);
         }
@@ -44,14 +44,15 @@ export function addCommands(workbench: Workbench, palette: ICommandPalette | nul
 function addAutoCommand(workbench: Workbench, palette: ICommandPalette | null): void {
   const { app, trans, orders } = workbench;
   const command = 'nls-jupyter:toggle-auto';
-  const isAuto = (): boolean | null => workbench.isAuto(workbench.notebooks?.currentWidget ?? null);
+  const session = (): ISessionContext | null => workbench.notebooks?.currentWidget?.sessionContext ?? null;
+  const isAuto = (): boolean | null => workbench.of(session()).auto;
   app.commands.addCommand(command, {
     label: trans.__('Run Every Cell of This Notebook on the GPU'),
     isEnabled: () => isAuto() !== null,
     isToggleable: true,
     isToggled: () => isAuto() === true,
     execute: async () => {
-      const kernel = workbench.notebooks?.currentWidget?.sessionContext.session?.kernel;
+      const kernel = session()?.session?.kernel;
       const auto = isAuto();
       if (kernel && auto !== null) {
         await orders.setAuto(kernel, !auto);

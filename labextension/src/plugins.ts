@@ -99,7 +99,7 @@ const statusItem: JupyterFrontEndPlugin<void> = {
   activate: (_, bench: Workbench, statusBar: IStatusBar) => {
     const item = new ItemWidget(
       bench.following,
-      () => bench.current,
+      () => bench.current.workload,
       anchor => {
         const body = new PopupWidget(
           bench.following,
@@ -152,7 +152,7 @@ const marker: JupyterFrontEndPlugin<void> = {
     const add = (notebook: NotebookPanel): void => {
       const widget = new MarkerWidget(
         bench.following,
-        () => ({ workload: bench.of(notebook), auto: bench.isAuto(notebook) }),
+        () => bench.of(notebook.sessionContext),
         () => bench.settings.toolbarMarker
       );
       // Beside the kernel's name; a toolbar without one has it at its end.

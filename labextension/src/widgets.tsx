@@ -42,6 +42,12 @@ export interface IFollowing {
   readonly signals: readonly ISignal<unknown, unknown>[];
 }
 
+/** What is shown of one notebook; `auto` is `null` where its kernel has not told. */
+export interface INotebook {
+  readonly workload: IWorkload | null;
+  readonly auto: boolean | null;
+}
+
 export class PanelWidget extends FollowingWidget {
   constructor(private readonly _following: IFollowing) {
     super(_following.signals);
@@ -56,7 +62,7 @@ export class PanelWidget extends FollowingWidget {
 export class PopupWidget extends FollowingWidget {
   constructor(
     private readonly _following: IFollowing,
-    private readonly _workload: () => IWorkload | null,
+    private readonly _notebook: () => INotebook,
     private readonly _close: () => void
   ) {
     super(_following.signals);
@@ -69,7 +75,7 @@ export class PopupWidget extends FollowingWidget {
   }
 
   render(): React.ReactElement {
-    return <PopupView context={this._following.context()} workload={this._workload()} />;
+    return <PopupView context={this._following.context()} {...this._notebook()} />;
   }
 }
 
@@ -95,7 +101,7 @@ export class ItemWidget extends FollowingWidget {
 export class MarkerWidget extends FollowingWidget {
   constructor(
     private readonly _following: IFollowing,
-    private readonly _notebook: () => { workload: IWorkload | null; auto: boolean | null },
+    private readonly _notebook: () => INotebook,
     private readonly _wanted: () => boolean
   ) {
     super(_following.signals);

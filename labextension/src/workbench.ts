@@ -1,9 +1,12 @@
 /** What the plugins share: the notebook in front, its workload, the settings, and what views need. */
 
 import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
+import type { ISessionContext } from '@jupyterlab/apputils';
 import type { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { Token } from '@lumino/coreutils';
+import type { Widget } from '@lumino/widgets';
 
 import { followInput } from './input';
 import { KernelModes } from './modes';
@@ -11,10 +14,11 @@ import { Orders } from './orders';
 import { Refresh } from './refresh';
 import { DEFAULTS, readSettings } from './settings';
 import type { ISettings } from './settings';
+import { shortenedName } from './statusText';
 import type { ITranslate } from './statusText';
 import type { INodeModel, IWorkload } from './tokens';
 import type { IViewContext } from './views/context';
-import type { IFollowing } from './widgets';
+import type { IFollowing, INotebook } from './widgets';
 
 export const PANEL_COMMAND = 'nls-jupyter:open-panel';
 /** Of this extension alone. */
@@ -34,9 +38,12 @@ export class Workbench {
   ) {
     this.refresh = new Refresh(model, () => this.settings.refreshSeconds * 1000);
     this.orders = new Orders(app.serviceManager.serverSettings, trans, () => this.settings.units);
-    notebooks?.currentChanged.connect(() => {
-      this.refresh.now();
-    });
+    const inFront = notebooks?.currentChanged ?? null;
+    for (const changed of [inFront, app.shell.currentChanged ?? null]) {
+      changed?.connect(() => {
+        this.refresh.now();
+      });
+    }
     notebooks?.widgetAdded.connect((_, panel) => {
       this._follow(panel);
     });
@@ -77,18 +84,16 @@ export class Workbench {
     };
   }
 
-  /** Of the notebook in front. */
-  get current(): IWorkload | null {
-    return this.of(this.notebooks?.currentWidget ?? null);
+  /** Of the notebook or console in front; of neither, of the notebook that was there last. */
+  get current(): INotebook {
+    const session =
+      sessionOf(this.app.shell.currentWidget) ?? sessionOf(this.notebooks?.currentWidget ?? null);
+    return this.of(session);
   }
 
-  of(panel: NotebookPanel | null): IWorkload | null {
-    return this.model.workloadOf(panel?.sessionContext.session?.kernel?.id);
-  }
-
-  /** Whether all cells of a notebook go to its GPU process; `null`: not known, or its kernel has no `%gpu`. */
-  isAuto(panel: NotebookPanel | null): boolean | null {
-    return this.modes.isAuto(panel?.sessionContext.session?.kernel?.id);
+  of(session: ISessionContext | null): INotebook {
+    const kernel = session?.session?.kernel?.id;
+    return { workload: this.model.workloadOf(kernel), auto: this.modes.isAuto(kernel) };
   }
 
   private _follow(panel: NotebookPanel): void {
@@ -99,9 +104,25 @@ export class Workbench {
     followInput(panel);
   }
 
+  /** What has its kernel here, in front; a notebook that is not open is opened. */
   goTo(workload: IWorkload): void {
-    if (workload.path !== null) {
-      void this.app.commands.execute('docmanager:open', { path: workload.path });
+    const { kernel_id: kernel, path } = workload;
+    for (const widget of this.app.shell.widgets('main')) {
+      if (kernel !== null && sessionOf(widget)?.session?.kernel?.id === kernel) {
+        this.app.shell.activateById(widget.id);
+        return;
+      }
+    }
+    if (path !== null) {
+      this.app.commands.execute('docmanager:open', { path }).catch(() => {
+        const what = shortenedName(path, 60);
+        Notification.error(this.trans.__('%1 cannot be opened here.', what), { autoClose: false });
+      });
     }
   }
+}
+
+/** Of a notebook, a console, or whatever else has a kernel. */
+function sessionOf(widget: Widget | null): ISessionContext | null {
+  return (widget as { sessionContext?: ISessionContext } | null)?.sessionContext ?? null;
 }

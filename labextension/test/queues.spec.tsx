@@ -51,7 +51,9 @@ it('pools are named where there are several', () => {
 
 it('a workload says whose quota it counts in, in its row and in the popup', () => {
   expect(panel()).toContain('executing · queue vision');
-  const popup = renderToStaticMarkup(<PopupView context={context()} workload={workload('w-alice')} />);
+  const popup = renderToStaticMarkup(
+    <PopupView context={context()} workload={workload('w-alice')} auto={null} />
+  );
   expect(popup).toContain('GPU 0 · queue vision');
 });
 

@@ -36,8 +36,8 @@ function words(translate: ITranslate): string[] {
   const open = (): undefined => undefined;
   const markup = [
     <PanelView context={view} />,
-    <PopupView context={view} workload={one} />,
-    <PopupView context={view} workload={null} />,
+    <PopupView context={view} workload={one} auto={null} />,
+    <PopupView context={view} workload={null} auto={null} />,
     <ItemView context={view} workload={one} open={open} />,
     <MarkerView context={view} workload={one} auto={true} open={open} />
   ]

@@ -179,8 +179,13 @@ describe('the status item', () => {
     expect(shown).toContain(sentence);
   });
 
-  it('explains in its popup how to get a GPU', () => {
-    expect(renderToStaticMarkup(<PopupView context={context()} workload={null} />)).toContain('%%gpu');
+  it.each([
+    [null, 'This notebook has no GPU: run a cell that begins with %%gpu.'],
+    [false, 'This notebook has no GPU: run a cell that begins with %%gpu.'],
+    [true, 'This notebook has no GPU: its next cell asks for one.']
+  ])('explains in its popup how to get a GPU, with auto mode %s', (auto, sentence) => {
+    const shown = renderToStaticMarkup(<PopupView context={context()} workload={null} auto={auto} />);
+    expect(shown).toContain(sentence);
   });
 });
 

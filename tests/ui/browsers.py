@@ -80,10 +80,13 @@ class LabPage:
             self.page.locator(".jp-Notebook").wait_for()
             # The server's sessions are known, so the page knows which kernel is the notebook's.
             expect(self.page.locator(".jp-Notebook-ExecutionIndicator, .jp-Toolbar-kernelStatus").first).to_be_visible()
-            self.page.wait_for_function(
-                "window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.connectionStatus"
-                " === 'connected'"
-            )
+            self.until_connected()
+
+    def until_connected(self) -> None:
+        """What is in front has a kernel that it can talk to."""
+        self.page.wait_for_function(
+            "window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.connectionStatus === 'connected'"
+        )
 
     @property
     def item(self) -> Locator:

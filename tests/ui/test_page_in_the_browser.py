@@ -146,6 +146,35 @@ def test_a_clock_far_off_changes_no_age(alice: Any) -> None:
     expect(lab.panel.locator(".nls-Entry time").first).to_contain_text(re.compile(r"\d (s|min) ago"))
 
 
+def test_a_console_has_the_status_bar_while_it_is_in_front_and_its_name_leads_to_it(stage: Any) -> None:
+    with stage("2x1GiB") as s:
+        s.bench.open("alice.ipynb").gpu("1")
+        lab = s.lab("alice.ipynb")
+        expect(lab.item).to_contain_text("GPU 0")
+        lab.page.evaluate(
+            "void window.jupyterapp.commands.execute('console:create', {kernelPreference: {name: 'python3'}})"
+        )
+        prompt = lab.page.locator(".jp-CodeConsole-promptCell .cm-content")
+        expect(lab.item).to_contain_text("no GPU")
+        lab.until_connected()
+        prompt.click()
+        lab.page.keyboard.insert_text("%%gpu\n6 * 7")
+        lab.page.keyboard.press("Shift+Enter")
+        expect(lab.page.locator(".jp-CodeConsole .jp-OutputArea-output")).to_contain_text("42")
+        expect(lab.item).to_contain_text("GPU 1")
+        lab.show_panel()
+        names = lab.panel.locator(".nls-Name")
+        names.filter(has_text="alice").click()
+        expect(lab.item).to_contain_text("GPU 0")
+        names.filter(has_text="console").click()
+        expect(lab.item).to_contain_text("GPU 1")
+        expect(prompt).to_be_visible()
+        lab.page.locator(".lm-TabBar-tab", has_text="Console 1").locator(".lm-TabBar-tabCloseIcon").click()
+        names.filter(has_text="console").click()
+        expect(lab.notification).to_contain_text("cannot be opened here")
+        assert lab.troubles == []
+
+
 @pytest.mark.skipif(find_spec("notebook") is None, reason="Notebook 7 is not installed")
 def test_notebook_7_shows_the_marker_and_the_panel_too(stage: Any) -> None:
     with stage("1x1GiB", 'c.ServerApp.jpserver_extensions = {"nls_jupyter": True, "notebook": True}\n') as s:

@@ -127,15 +127,23 @@ export function MarkerView(props: IItemProps & { auto: boolean | null }): React.
   );
 }
 
-export function PopupView(props: { context: IViewContext; workload: IWorkload | null }): React.ReactElement {
-  const { context, workload } = props;
+export function PopupView(props: {
+  context: IViewContext;
+  workload: IWorkload | null;
+  auto: boolean | null;
+}): React.ReactElement {
+  const { context, workload, auto } = props;
   const { trans, model } = context;
   const trouble = nodeTrouble(model, trans);
   return (
     <div className="nls-Popup" role="dialog" aria-label={trans.__('GPU of this notebook')}>
       {trouble !== null && <div className="nls-Trouble">{trouble}</div>}
       {trouble === null && workload === null && (
-        <div>{trans.__('This notebook has no GPU yet: run a cell that begins with %1.', CELL_MAGIC)}</div>
+        <div>
+          {auto === true
+            ? trans.__('This notebook has no GPU: its next cell asks for one.')
+            : trans.__('This notebook has no GPU: run a cell that begins with %1.', CELL_MAGIC)}
+        </div>
       )}
       {workload !== null && (
         <>
