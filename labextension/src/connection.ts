@@ -13,16 +13,21 @@ export interface ISurroundings {
   /** Calls back after `delayMs`; the result takes it back. */
   later(delayMs: number, action: () => void): () => void;
   random(): number;
+  /** Why the server refuses what it answers, as one sentence; `null`: it does not answer, or refuses nothing. */
+  refusal(): Promise<string | null>;
 }
 
 export interface IListener {
   /** Returns false when the message could not be used: the connection begins anew. */
   received(message: unknown): boolean;
-  lost(): void;
+  /** `why`: the server's refusal; `null`: it does not answer. */
+  lost(why: string | null): void;
 }
 
 const FIRST_PAUSE_MS = 300;
 const LONGEST_PAUSE_MS = 4000;
+/** Each refusal is a line in the server's log. */
+export const REFUSED_PAUSE_MS = 60_000;
 /** The server says something every 15 seconds. */
 export const SILENCE_MS = 40_000;
 
@@ -32,6 +37,8 @@ export class StatusConnection {
   private _cancelRetry: (() => void) | null = null;
   private _cancelWatch: (() => void) | null = null;
   private _wanted = false;
+  /** Whether this connection has brought anything. */
+  private _heard = false;
 
   constructor(
     private readonly _surroundings: ISurroundings,
@@ -61,6 +68,7 @@ export class StatusConnection {
     socket.onmessage = event => {
       this._watch();
       if (this._listener.received(parsed(event.data))) {
+        this._heard = true;
         this._pauseMs = FIRST_PAUSE_MS;
       } else {
         this._again();
@@ -79,12 +87,32 @@ export class StatusConnection {
   }
 
   private _again(): void {
+    const heard = this._heard;
     this._drop();
-    this._listener.lost();
-    this._cancelRetry?.();
-    const pauseMs = this._pauseMs * (0.5 + this._surroundings.random() / 2);
+    this._retry(this._pauseMs * (0.5 + this._surroundings.random() / 2));
     this._pauseMs = Math.min(LONGEST_PAUSE_MS, this._pauseMs * 2);
-    this._cancelRetry = this._surroundings.later(pauseMs, () => {
+    if (heard) {
+      this._listener.lost(null);
+    } else {
+      void this._surroundings.refusal().then(why => {
+        this._refused(why);
+      });
+    }
+  }
+
+  private _refused(why: string | null): void {
+    if (this._heard) {
+      return; // it has changed its mind meanwhile
+    }
+    this._listener.lost(why);
+    if (why !== null && this._cancelRetry !== null) {
+      this._retry(REFUSED_PAUSE_MS);
+    }
+  }
+
+  private _retry(delayMs: number): void {
+    this._cancelRetry?.();
+    this._cancelRetry = this._surroundings.later(delayMs, () => {
       this._cancelRetry = null;
       if (this._wanted) {
         this._connect();
@@ -93,6 +121,7 @@ export class StatusConnection {
   }
 
   private _drop(): void {
+    this._heard = false;
     this._cancelWatch?.();
     this._cancelWatch = null;
     if (this._socket !== null) {

@@ -5,13 +5,17 @@ import type { ServerConnection } from '@jupyterlab/services';
 import { StatusConnection } from './connection';
 import type { ISocket } from './connection';
 import type { NodeModel } from './model';
-import { openStream } from './restapi';
+import { openStream, refusal } from './restapi';
 
 /** A tab that is hidden for longer costs the server nothing. */
 const HIDDEN_MS = 60_000;
 
-/** Connect `model` to the server of `settings`, for as long as the page lives. */
-export function keepConnected(model: NodeModel, settings: ServerConnection.ISettings): void {
+/** Connect `model` to the server of `settings`, for as long as the page lives. `refusals`: what is said of each. */
+export function keepConnected(
+  model: NodeModel,
+  settings: ServerConnection.ISettings,
+  refusals: { absent: string; forbidden: string }
+): void {
   const connection = new StatusConnection(
     {
       open: () => openStream(settings) as ISocket,
@@ -21,7 +25,11 @@ export function keepConnected(model: NodeModel, settings: ServerConnection.ISett
           clearTimeout(timer);
         };
       },
-      random: () => Math.random()
+      random: () => Math.random(),
+      refusal: async () => {
+        const why = await refusal(settings);
+        return why === null ? null : refusals[why];
+      }
     },
     model
   );

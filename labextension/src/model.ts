@@ -100,10 +100,10 @@ export class NodeModel implements INodeModel, IListener {
     return true;
   }
 
-  lost(): void {
+  lost(why: string | null = null): void {
     // What could not be read has a sentence of its own until something can be.
-    if (this._trouble !== this._sentences.unreadable) {
-      this._forget(this._sentences.lost);
+    if (why !== null || this._trouble !== this._sentences.unreadable) {
+      this._forget(why ?? this._sentences.lost);
     }
   }
 

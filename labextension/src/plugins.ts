@@ -33,9 +33,16 @@ const model: JupyterFrontEndPlugin<INodeModel> = {
     const node = new NodeModel({
       connecting: trans.__('Asking for the GPUs of this node…'),
       lost: trans.__('Jupyter Server does not answer: what the GPUs do is not known until it does.'),
-      unreadable: trans.__('The server speaks another version of nls-jupyter: reload this page.')
+      unreadable: trans.__(
+        'The server speaks another version of nls-jupyter: reload this page, or restart the server if that does not help.'
+      )
     });
-    keepConnected(node, app.serviceManager.serverSettings);
+    keepConnected(node, app.serviceManager.serverSettings, {
+      absent: trans.__(
+        'This Jupyter Server has not loaded nls-jupyter: restart it; `jupyter server extension list` says whether that is enabled.'
+      ),
+      forbidden: trans.__('Jupyter Server does not let you see the GPUs of this node.')
+    });
     return node;
   }
 };

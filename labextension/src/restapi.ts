@@ -62,6 +62,16 @@ export async function release(settings: ServerConnection.ISettings, id: string):
   await order(settings, 'DELETE', null, 'workloads', id);
 }
 
+/** Whether the server has this interface, and lets its user read; `null` also where it does not answer. */
+export async function refusal(settings: ServerConnection.ISettings): Promise<'absent' | 'forbidden' | null> {
+  const asked = ServerConnection.makeRequest(url(settings, 'status'), {}, settings);
+  const status = await asked.then(
+    response => response.status,
+    () => 0
+  );
+  return status === 404 ? 'absent' : status === 403 ? 'forbidden' : null;
+}
+
 /** A WebSocket of the stream of states. */
 export function openStream(settings: ServerConnection.ISettings): WebSocket {
   const address = URLExt.join(settings.wsUrl, 'nls', 'api', 'stream');

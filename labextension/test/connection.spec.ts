@@ -1,4 +1,4 @@
-import { SILENCE_MS, StatusConnection } from '../src/connection';
+import { REFUSED_PAUSE_MS, SILENCE_MS, StatusConnection } from '../src/connection';
 import type { ISocket } from '../src/connection';
 
 class Stage {
@@ -6,7 +6,8 @@ class Stage {
   timers = new Map<object, { at: number; action: () => void }>();
   nowMs = 0;
   received: unknown[] = [];
-  lost = 0;
+  lost: (string | null)[] = [];
+  refusal: string | null = null;
   accepts = true;
 
   connection = new StatusConnection(
@@ -27,15 +28,16 @@ class Stage {
           this.timers.delete(key);
         };
       },
-      random: () => 1
+      random: () => 1,
+      refusal: () => Promise.resolve(this.refusal)
     },
     {
       received: message => {
         this.received.push(message);
         return this.accepts;
       },
-      lost: () => {
-        this.lost++;
+      lost: why => {
+        this.lost.push(why);
       }
     }
   );
@@ -67,15 +69,48 @@ describe('the connection', () => {
     expect(stage.received).toEqual([{ a: 1 }, null]);
   });
 
-  it('comes back within five seconds, however often it was refused', () => {
+  it('comes back within five seconds, however often nobody answered', async () => {
     const stage = new Stage();
     stage.connection.start();
     for (let i = 0; i < 20; i++) {
       stage.last.onclose?.({ code: 1006 });
+      await Promise.resolve();
       stage.pass(5000);
       expect(stage.sockets).toHaveLength(i + 2);
     }
-    expect(stage.lost).toBe(20);
+    expect(stage.lost).toEqual(Array(20).fill(null));
+  });
+
+  it('tells why a server refuses, and asks it seldom', async () => {
+    const stage = new Stage();
+    stage.refusal = 'not loaded';
+    stage.connection.start();
+    for (let i = 0; i < 3; i++) {
+      stage.last.onclose?.({ code: 1006 });
+      await Promise.resolve();
+      stage.pass(REFUSED_PAUSE_MS - 1);
+      expect(stage.sockets).toHaveLength(i + 1);
+      stage.pass(1);
+      expect(stage.sockets).toHaveLength(i + 2);
+    }
+    expect(stage.lost).toEqual(Array(3).fill('not loaded'));
+    stage.refusal = null;
+    stage.last.onclose?.({ code: 1006 });
+    await Promise.resolve();
+    stage.pass(5000);
+    expect(stage.sockets).toHaveLength(5);
+    expect(stage.lost[3]).toBeNull();
+  });
+
+  it('says nothing of a refusal that is over', async () => {
+    const stage = new Stage();
+    stage.refusal = 'not loaded';
+    stage.connection.start();
+    stage.last.onclose?.({ code: 1006 });
+    stage.pass(5000);
+    stage.last.onmessage?.({ data: '{}' });
+    await Promise.resolve();
+    expect(stage.lost).toEqual([]);
   });
 
   it('begins anew after a message that cannot be used', () => {
@@ -94,9 +129,9 @@ describe('the connection', () => {
     stage.pass(SILENCE_MS - 1);
     stage.last.onmessage?.({ data: '{}' });
     stage.pass(SILENCE_MS - 1);
-    expect(stage.lost).toBe(0);
+    expect(stage.lost).toEqual([]);
     stage.pass(2);
-    expect(stage.lost).toBe(1);
+    expect(stage.lost).toEqual([null]);
   });
 
   it('stays closed once it was stopped, and can be started again', () => {

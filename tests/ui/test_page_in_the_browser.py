@@ -16,7 +16,7 @@ from lab_bench import AUTHORIZER
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-UNREADABLE = "The server speaks another version of nls-jupyter: reload this page."
+UNREADABLE = "The server speaks another version of nls-jupyter: reload this page, or restart the server"
 READABLE = 4.5  # WCAG 2.2, level AA
 # The colours of an element's text and of the first opaque background behind it.
 COLOURS = """element => {
@@ -111,8 +111,19 @@ def test_who_may_not_read_has_a_page_that_works_and_says_that_nothing_is_known(s
         s.bench.open("alice.ipynb")
         lab = s.lab("alice.ipynb")
         expect(lab.item).to_contain_text("GPU: unknown")
+        expect(lab.item).to_have_attribute("title", "Jupyter Server does not let you see the GPUs of this node.")
         lab.run("1 + 1")
         expect(lab.output()).to_have_text("2")
+
+
+def test_a_server_that_has_not_loaded_the_extension_is_not_said_to_be_away(alice: Any) -> None:
+    lab = alice.lab()
+    lab.page.route_web_socket("**/nls/api/stream*", lambda route: route.close())
+    lab.page.route("**/nls/api/status*", lambda route: route.fulfill(status=404))
+    lab.open()
+    lab.show_panel()
+    expect(lab.panel).to_contain_text("This Jupyter Server has not loaded nls-jupyter: restart it")
+    assert lab.troubles == []
 
 
 def test_nonsense_from_the_server_is_said_and_survived(alice: Any) -> None:
@@ -126,7 +137,7 @@ def test_nonsense_from_the_server_is_said_and_survived(alice: Any) -> None:
 
     lab.page.route_web_socket("**/nls/api/stream*", interfere)
     lab.open("alice.ipynb")
-    expect(lab.item).to_have_attribute("title", "The server speaks another version of nls-jupyter: reload this page.")
+    expect(lab.item).to_have_attribute("title", re.compile(UNREADABLE))
     expect(lab.item).to_contain_text("GPU 0")
     assert len(routes) == 4
     for message in ({"version": 1, "after": 99, "time": 0}, [], {"snapshot": {"gpus": 7}}):
