@@ -61,6 +61,13 @@ export class StatusConnection {
     this._drop();
   }
 
+  /** The network has gone, perhaps: what stood may be dead, and is made anew. */
+  doubt(): void {
+    if (this._wanted) {
+      this._again();
+    }
+  }
+
   private _connect(): void {
     const socket = this._surroundings.open();
     this._socket = socket;

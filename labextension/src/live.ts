@@ -45,5 +45,8 @@ export function keepConnected(
       connection.start();
     }
   });
+  window.addEventListener('offline', () => {
+    connection.doubt();
+  });
   connection.start();
 }

@@ -134,6 +134,18 @@ describe('the connection', () => {
     expect(stage.lost).toEqual([null]);
   });
 
+  it('does not trust a connection whose network has gone', () => {
+    const stage = new Stage();
+    stage.connection.doubt();
+    stage.connection.start();
+    stage.last.onmessage?.({ data: '{}' });
+    stage.connection.doubt();
+    expect(stage.lost).toEqual([null]);
+    expect(stage.last.closed).toBe(true);
+    stage.pass(300);
+    expect(stage.sockets).toHaveLength(2);
+  });
+
   it('stays closed once it was stopped, and can be started again', () => {
     const stage = new Stage();
     stage.connection.start();

@@ -126,6 +126,15 @@ def test_a_server_that_has_not_loaded_the_extension_is_not_said_to_be_away(alice
     assert lab.troubles == []
 
 
+def test_a_page_without_a_network_shows_nothing_old(alice: Any) -> None:
+    lab = alice.lab("alice.ipynb")
+    expect(lab.item).to_contain_text("GPU 0")
+    lab.page.context.set_offline(True)
+    expect(lab.item).to_contain_text("GPU: unknown", timeout=5000)
+    lab.page.context.set_offline(False)
+    expect(lab.item).to_contain_text("GPU 0")
+
+
 def test_nonsense_from_the_server_is_said_and_survived(alice: Any) -> None:
     lab = alice.lab()
     routes: list[Any] = []
