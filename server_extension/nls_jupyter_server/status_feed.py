@@ -30,6 +30,8 @@ RETRY_LONGEST_S: Final = 2.0
 _HISTORY_KEPT: Final = 500
 _IN_FLUX: Final = frozenset({"starting", "suspending"})
 _FLUX_POLL_S: Final = 0.2
+SILENT_S: Final = 5.0
+"""So long pages show what a daemon said last that does not answer."""
 
 
 class StatusFeed(LoggingConfigurable):
@@ -145,7 +147,7 @@ class StatusFeed(LoggingConfigurable):
             following = asyncio.get_running_loop().create_task(self._follow_events(client))
             while not following.done():
                 self._nudged.clear()
-                self._publish(await self._ask(client, list(self._history)))
+                self._publish(await self._answer(client, list(self._history)))
                 await self._pause(following)
             await following
         finally:
@@ -174,6 +176,18 @@ class StatusFeed(LoggingConfigurable):
             except TimeoutError:
                 if self._kernels.pulse() != pulse:
                     return
+
+    async def _answer(self, client: DaemonClient, history: list[dict[str, Any]]) -> State:
+        """As `_ask`; what a daemon said before that is silent now is not what is so."""
+        asking = asyncio.get_running_loop().create_task(self._ask(client, history))
+        try:
+            answered, _ = await asyncio.wait([asking], timeout=SILENT_S)
+            if not answered:
+                text = f"The daemon has not answered for {SILENT_S:g} s: what the GPUs do is not known until it does."
+                self._publish(unreachable(text, self.state))
+            return await asking
+        finally:
+            asking.cancel()
 
     async def _ask(self, client: DaemonClient, history: list[dict[str, Any]]) -> State:
         status = await client.status()

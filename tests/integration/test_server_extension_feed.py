@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 import logging
+import signal
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,28 @@ def test_who_comes_just_as_the_last_one_leaves_is_served(tmp_path: Path) -> None
             with feed.watched():
                 await reached(feed)
         with feed.watched():
+            await reached(feed)
+        await feed.close()
+
+    with DaemonProcess(tmp_path) as daemon:
+        run(story())
+
+
+def test_what_a_daemon_that_stands_still_said_before_is_shown_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(status_feed, "SILENT_S", 0.3)
+
+    async def story() -> None:
+        feed = feed_of(daemon)
+        with feed.watched():
+            await reached(feed)
+            assert daemon.process is not None
+            daemon.process.send_signal(signal.SIGSTOP)
+            await reached(feed, reachable=False)
+            assert "not answered for 0.3 s" in feed.state["daemon"]["message"]
+            assert feed.state["gpus"] == {}
+            daemon.process.send_signal(signal.SIGCONT)
             await reached(feed)
         await feed.close()
 
