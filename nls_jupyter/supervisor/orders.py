@@ -58,6 +58,7 @@ class Orders:
         id: the daemon's name for the workload.
         view: its status entry, as last received.
         over: its notebook has given it up; only its end is still answered.
+        given_up: who ended it from outside, as the daemon tells; `None`: nobody so far.
         departure: the last way off a Gpu, until its user has read of the return; also that of the workload before.
         standing: its running cell, if that stands still.
         why_not_suspended: why the last suspend failed; `None` once somebody asks for another one.
@@ -90,6 +91,7 @@ class Orders:
         self.id: str = view["id"]
         self.view = view
         self.over = False
+        self.given_up: str | None = None
         self._link = client.supervise(self.id, self._report, only=True)
         self.standing = Standing(keeper, log, self._tell, self._end_lost, on_stands)
         self._questions = MemoryQuestions(self._tell, lambda: self.connected and not self.over)
@@ -108,7 +110,8 @@ class Orders:
                     await self._take(message)
         except (Problem, DaemonUnreachable) as problem:
             return str(problem)
-        return "the node's daemon ended it"
+        self.given_up = link.ended_because
+        return self.given_up or "the node's daemon ended it"
 
     # What the notebook tells
 

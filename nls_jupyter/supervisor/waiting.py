@@ -155,6 +155,7 @@ class Waiting:
             await self._refuse_to_wait()
         await self.ask_for_gpu(cell)  # it may have gone, suspended by its user as well, since this cell was told of
         deadline = math.inf if cell.wait_timeout_s is None else monotonic_s() + cell.wait_timeout_s
+        asked = self._place.orders
 
         def done() -> bool:
             orders = self._place.orders
@@ -172,6 +173,12 @@ class Waiting:
 
         await self._wait(cell, done, self._waiting_line, until=deadline)
         if self._place.orders is None:
+            # In line nobody but who released it has ended it; whose process was to end is asked for again.
+            if asked is not None and asked.given_up is not None and asked.view["position"] is not None:
+                raise GpuUnavailable(
+                    f"this notebook's place in the queue was given up while the cell waited: {asked.given_up}. "
+                    "The cell did not run; the next one asks again."
+                )
             await self.ask_for_gpu(cell)
 
     async def _refuse_to_wait(self) -> None:

@@ -234,6 +234,26 @@ def test_a_wait_in_the_middle_of_a_cell_does_not_clear_what_it_put_out(full: Cal
     assert outputs.displays[-1] == ""
 
 
+GIVEN_UP = "this notebook's place in the queue was given up while the cell waited"
+
+
+def test_a_release_from_outside_ends_the_wait_and_the_next_cell_asks_again(
+    full: Callable[[], None], book: Book, one_gpu: Bench
+) -> None:
+    cell = book.start("%%gpu\nran = True")
+    cell.until(lambda outputs: outputs.displays)
+    assert one_gpu.daemon.nls("release", book.name).returncode == 0
+    error = cell.fail()
+    assert (error.ename, error.evalue) == (
+        "GpuUnavailable",
+        f"{GIVEN_UP}: released by its user. The cell did not run; the next one asks again.",
+    )
+    full()
+    outputs = book.gpu("'ran' in globals()")
+    assert outputs.result == "False"
+    assert "place on the GPU has ended (released by its user)" in outputs.stderr
+
+
 def test_ctrl_c_ends_the_wait_and_the_cell_has_not_run(full: Callable[[], None], book: Book) -> None:
     cell = book.start("%%gpu\nran = True")
     cell.until(lambda outputs: outputs.displays)

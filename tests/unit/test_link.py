@@ -454,6 +454,7 @@ def test_the_end_of_the_workload_ends_the_iteration_for_good(tmp_path: Path) -> 
             with pytest.raises(StopAsyncIteration):
                 await anext(link)
         assert not link.connected
+        assert link.ended_because == "ended"
 
     play(tmp_path / "s", story)
 

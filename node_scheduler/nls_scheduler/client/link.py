@@ -121,6 +121,8 @@ class SupervisorLink:
         self.workload_id = workload_id
         self.on_connection: Callable[[bool], None] | None = None
         """Called in the loop with `connected` whenever that changes after the first connection."""
+        self.ended_because: str | None = None
+        """Who ended the workload, as the daemon was told; `None`: it has not ended, or by itself."""
         self._socket = socket
         self._resolver = UnixResolver(socket)
         self._connection: WebSocketClientConnection | None = None
@@ -393,6 +395,7 @@ class SupervisorLink:
                 await sender
             _hang_up(connection)
         if connection.close_code == CLOSE_ENDED:
+            self.ended_because = connection.close_reason or None
             return None
         if connection.close_code == CLOSE_REPLACED:
             return Problem(409, "Replaced", "Another process has taken over this workload.")

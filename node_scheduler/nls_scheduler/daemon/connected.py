@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nls_scheduler.views.kept import MadeOf, made_of, of_node
 from nls_scheduler.views.sentences import Names
 from nls_scheduler.views.status import workload_view
-from nls_scheduler.wire.protocol import CLOSE_ENDED, CLOSE_REPLACED
+from nls_scheduler.wire.protocol import CLOSE_ENDED, CLOSE_REPLACED, as_close_reason
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.commands import WorkloadCommand
@@ -51,12 +51,12 @@ class Connected:
         self._shown.pop(session.workload, None)
         return True
 
-    def end(self, workload: WorkloadId) -> None:
-        """The workload has ended. Idempotent."""
+    def end(self, workload: WorkloadId, why: str) -> None:
+        """The workload has ended, as somebody said, or by itself: `why` is empty. Idempotent."""
         session = self._sessions.pop(workload, None)
         self._shown.pop(workload, None)
         if session is not None:
-            session.close(CLOSE_ENDED, "the workload has ended")
+            session.close(CLOSE_ENDED, as_close_reason(why))
 
     def order(self, command: WorkloadCommand) -> None:
         """Send `command`; one whose supervisor is not here gets it when it comes."""

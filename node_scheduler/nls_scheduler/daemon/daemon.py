@@ -362,7 +362,7 @@ class Daemon(Loop):
         """A supervisor is here: the lease is its, and what waited for it is sent."""
         workload = self.state.workloads.get(session.workload)
         if workload is None:
-            session.close(CLOSE_ENDED, "the workload has ended")
+            session.close(CLOSE_ENDED, "")
             return
         self._connected.add(session)
         self._take_lease(workload.id, session.peer)

@@ -140,10 +140,13 @@ class Loop:
         self._journal.record(event, before, self.state, commands)
         for command in commands:
             self._carry_out(command)
-        for ended in before.workloads.keys() - self.state.workloads.keys():
-            self._forget(ended)
+        told: dict[str | None, str] = {}
         for entry in self._recorder.entries(before, event, self.state, commands):
             self._tell(entry)
+            if entry.event == "released" and not entry.why.who:
+                told[entry.workload] = entry.why.text
+        for ended in before.workloads.keys() - self.state.workloads.keys():
+            self._forget(ended, told.get(ended, ""))
         self._connected.show(self.state, awake_s(), self.access)
         if self._cluster is not None:
             self._cluster.stepped()
@@ -198,10 +201,10 @@ class Loop:
         else:
             self.apply_or_tell(events.TimerFired(awake_s()))
 
-    def _forget(self, workload_id: WorkloadId) -> None:
+    def _forget(self, workload_id: WorkloadId, why: str) -> None:
         self.active_at = awake_s()
         self._drop_lease(workload_id)
-        self._connected.end(workload_id)
+        self._connected.end(workload_id, why)
 
     def _on_holder_ended(self, workload_id: WorkloadId) -> None:
         workload = self.state.workloads.get(workload_id)

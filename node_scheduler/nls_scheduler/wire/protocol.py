@@ -48,7 +48,9 @@ ONLY_ARGUMENT: Final = "only"
 ONLY_QUERY: Final = f"?{ONLY_ARGUMENT}=true"
 MAX_BODY_BYTES: Final = 2**20
 CLOSE_ENDED: Final = 4000
-"""WebSocket close code: the workload has ended; there is nothing left to supervise."""
+"""WebSocket close code: the workload has ended; nothing is left to supervise. Its reason: who said so, or empty."""
+CLOSE_REASON_BYTES: Final = 123
+"""RFC 6455, 5.5: what a close frame has room for."""
 CLOSE_REPLACED: Final = 4001
 """WebSocket close code: another supervisor of the same owner has attached."""
 REASON_LIMIT: Final = 2000
@@ -330,6 +332,11 @@ def clean_text(text: str) -> str:
 def as_name(text: str) -> str:
     """`text` as a workload can be named; empty where there is nothing to print in it."""
     return clean_text(clean_text(text)[:WORKLOAD_NAME_LIMIT])
+
+
+def as_close_reason(text: str) -> str:
+    """As much of `text` as fits."""
+    return text.encode()[:CLOSE_REASON_BYTES].decode(errors="ignore")
 
 
 def _checked_fields(message: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
