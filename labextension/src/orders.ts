@@ -3,11 +3,13 @@
 import { Notification } from '@jupyterlab/apputils';
 import { KernelAPI } from '@jupyterlab/services';
 import type { Kernel, ServerConnection } from '@jupyterlab/services';
+import { Signal } from '@lumino/signaling';
+import type { ISignal } from '@lumino/signaling';
 
 import { askSizes, confirmRelease } from './dialogs';
 import type { IRefusedSizes } from './dialogs';
 import * as restapi from './restapi';
-import { shortened } from './statusText';
+import { shortened, shortenedName } from './statusText';
 import type { ITranslate, Units } from './statusText';
 import type { IWorkload } from './tokens';
 import { TEXT_LENGTH } from './notices';
@@ -15,20 +17,52 @@ import { KEEP_MINUTES } from './views/context';
 import type { WorkloadAction } from './views/context';
 
 export class Orders {
+  private readonly _ordered = new Set<string>();
+  private readonly _changed = new Signal<this, void>(this);
+
   constructor(
     private readonly _server: ServerConnection.ISettings,
     private readonly _trans: ITranslate,
     private readonly _units: () => Units
   ) {}
 
-  /** Resolves when the order is under way, was refused (the user has read why), or was given up. */
+  /** What is on its way has changed. */
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  isOrdered(workload: IWorkload): boolean {
+    return this._ordered.has(workload.id);
+  }
+
+  /**
+   * Resolves when the order is under way, was refused (the user has read why), or was given up. One at a time for each
+   * workload: a second click means what was there at the first.
+   */
   async give(action: WorkloadAction, workload: IWorkload): Promise<void> {
+    if (this.isOrdered(workload)) {
+      return;
+    }
+    this._ordered.add(workload.id);
+    this._changed.emit();
     try {
       await this._carryOut(action, workload);
     } catch (error) {
-      const why = error instanceof Error ? error.message : String(error);
-      Notification.error(shortened(why, TEXT_LENGTH), { autoClose: false });
+      Notification.error(shortened(this._why(error, workload), TEXT_LENGTH), { autoClose: false });
+    } finally {
+      this._ordered.delete(workload.id);
+      this._changed.emit();
     }
+  }
+
+  private _why(error: unknown, workload: IWorkload): string {
+    if (error instanceof restapi.Refused && error.status === 404) {
+      return this._trans.__(
+        '%1 has no GPU any more, nor a place in the queue.',
+        shortenedName(workload.name, 60)
+      );
+    }
+    return error instanceof Error ? error.message : String(error);
   }
 
   /** Has a kernel send all cells to its GPU process, or only those that begin with %%gpu. */
@@ -80,7 +114,7 @@ export class Orders {
         await restapi.change(this._server, workload.id, sizes);
         return;
       } catch (error) {
-        if (!(error instanceof restapi.Refused)) {
+        if (!(error instanceof restapi.Refused) || error.status === 404) {
           throw error;
         }
         refused = { sizes, why: error.message };

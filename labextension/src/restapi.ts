@@ -6,7 +6,14 @@ import { ServerConnection } from '@jupyterlab/services';
 import { readWorkloadId } from './validation';
 
 /** A refusal; the message is the server's one sentence, which says what to do. */
-export class Refused extends Error {}
+export class Refused extends Error {
+  constructor(
+    message: string,
+    readonly status: number
+  ) {
+    super(message);
+  }
+}
 
 function url(settings: ServerConnection.ISettings, ...parts: string[]): string {
   return URLExt.join(settings.baseUrl, 'nls', 'api', ...parts.map(encodeURIComponent));
@@ -22,7 +29,7 @@ async function order(
   const response = await ServerConnection.makeRequest(url(settings, ...parts), request, settings);
   const answer: unknown = await response.json().catch(() => null);
   if (!response.ok) {
-    throw new Refused(sentence(answer) ?? `${response.status} ${response.statusText}`);
+    throw new Refused(sentence(answer) ?? `${response.status} ${response.statusText}`, response.status);
   }
   return answer;
 }

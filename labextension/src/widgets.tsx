@@ -30,6 +30,22 @@ abstract class FollowingWidget extends ReactWidget {
     this.update();
   }
 
+  /** A button that is drawn no more leaves the keyboard with those beside it. */
+  protected onUpdateRequest(message: Message): void {
+    const held = document.activeElement;
+    const workload = this.node.contains(held) ? held?.closest<HTMLElement>('[data-workload]') : null;
+    super.onUpdateRequest(message);
+    if (workload) {
+      void this.renderPromise?.then(() => {
+        if (held?.isConnected === false && document.activeElement === document.body) {
+          const beside = `[data-workload="${CSS.escape(workload.dataset.workload ?? '')}"] button`;
+          const next = this.node.querySelector<HTMLElement>(beside) ?? this.node.querySelector('button');
+          next?.focus();
+        }
+      });
+    }
+  }
+
   private _onChange(): void {
     if (this.isVisible) {
       this.update();

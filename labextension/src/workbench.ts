@@ -50,9 +50,11 @@ export class Workbench {
     notebooks?.forEach(panel => {
       this._follow(panel);
     });
-    this.modes.changed.connect(() => {
-      this.refresh.now();
-    });
+    for (const changed of [this.modes.changed, this.orders.changed]) {
+      changed.connect(() => {
+        this.refresh.now();
+      });
+    }
   }
 
   /** Follow the user's settings; without a registry the defaults stay. */
@@ -76,6 +78,7 @@ export class Workbench {
       model: this.model,
       units: this.settings.units,
       trans: this.trans,
+      isOrdered: workload => this.orders.isOrdered(workload),
       act: (action, workload) => void this.orders.give(action, workload),
       goTo: workload => {
         this.goTo(workload);

@@ -17,7 +17,8 @@ function context(change: (state: State) => void = () => undefined): IViewContext
   const model = new NodeModel({ connecting: 'connecting', lost: 'lost', unreadable: 'unreadable' });
   expect(model.received(message)).toBe(true);
   const nothing = (): undefined => undefined;
-  return { model, units: 'binary', trans, act: nothing, goTo: nothing, openPanel: nothing };
+  const isOrdered = (): boolean => false;
+  return { model, units: 'binary', trans, isOrdered, act: nothing, goTo: nothing, openPanel: nothing };
 }
 
 const panel = (change?: (state: State) => void): string =>

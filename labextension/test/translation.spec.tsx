@@ -23,6 +23,7 @@ function context(translate: ITranslate): IViewContext {
     model,
     units: 'binary',
     trans: translate,
+    isOrdered: () => false,
     act: nothing,
     goTo: nothing,
     openPanel: nothing

@@ -19,7 +19,15 @@ function context(message: unknown = snapshot): Scene {
   const model = new NodeModel({ connecting: 'connecting', lost: 'lost', unreadable: 'unreadable' });
   model.received(message);
   const nothing = (): undefined => undefined;
-  return { model, units: 'binary', trans, act: nothing, goTo: nothing, openPanel: nothing };
+  return {
+    model,
+    units: 'binary',
+    trans,
+    isOrdered: () => false,
+    act: nothing,
+    goTo: nothing,
+    openPanel: nothing
+  };
 }
 
 function changed(change: (state: typeof snapshot.snapshot, message: typeof snapshot) => void): unknown {
@@ -131,6 +139,14 @@ describe('what can be done', () => {
     expect(actionsFor(may(true, false, true).model, training)).toEqual([]);
     expect(actionsFor(may(true, true, true).model, training)).toEqual(['set-request', 'release']);
   });
+});
+
+it('what was ordered for a workload is on its way: nothing else can be meanwhile', () => {
+  const shown = renderToStaticMarkup(
+    <PanelView context={{ ...context(), isOrdered: one => one.name === 'alice.ipynb' }} />
+  );
+  expect(shown).toMatch(/aria-label="Suspend alice.ipynb" aria-disabled="true"/);
+  expect(shown).toMatch(/aria-label="Release… bob.ipynb" aria-disabled="false"/);
 });
 
 describe('the status item', () => {

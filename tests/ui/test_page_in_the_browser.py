@@ -92,6 +92,13 @@ def test_everything_can_be_reached_by_keyboard(stage: Any) -> None:
         expect(suspend).to_be_focused()
         lab.page.keyboard.press("Enter")
         assert book.entry(phase="suspended")
+        resume = lab.page.get_by_role("button", name="Resume alice.ipynb")
+        expect(resume).to_be_visible()
+        # Not lost with the button that was pressed.
+        lab.page.wait_for_function("document.activeElement.closest('.nls-Popup') !== null")
+        lab.page.keyboard.press("Escape")
+        expect(resume).to_have_count(0)
+        expect(lab.item).to_be_focused()
 
 
 def test_who_may_only_read_sees_no_button_that_would_be_refused(stage: Any) -> None:

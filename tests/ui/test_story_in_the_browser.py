@@ -165,6 +165,12 @@ def test_what_is_refused_can_be_put_right_with_the_daemons_words_beside_it(stage
         assert book.entry(request_bytes=2**28)["limit_bytes"] == 2**30
         expect(dialog).to_have_count(0)
         expect(lab.notification).to_have_count(0)
+        lab.panel.get_by_role("button", name="Request… alice.ipynb").click()
+        request.fill("0.5")
+        book.run("%gpu release")
+        lab.page.get_by_role("button", name="Ask for it").click()
+        expect(lab.notification).to_contain_text("alice.ipynb has no GPU any more")
+        expect(dialog).to_have_count(0)
 
 
 @LONG

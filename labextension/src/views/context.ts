@@ -14,6 +14,8 @@ export interface IViewContext {
   readonly model: INodeModel;
   readonly units: Units;
   readonly trans: ITranslate;
+  /** Whether an order for it is on its way to the server. */
+  readonly isOrdered: (workload: IWorkload) => boolean;
   readonly act: (action: WorkloadAction, workload: IWorkload) => void;
   readonly goTo: (workload: IWorkload) => void;
   readonly openPanel: () => void;

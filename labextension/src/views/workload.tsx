@@ -35,7 +35,7 @@ export function Actions(props: { context: IViewContext; workload: IWorkload }): 
     return null;
   }
   return (
-    <div className="nls-Actions">
+    <div className="nls-Actions" data-workload={workload.id}>
       {actions.map(action => (
         <button
           key={action}
@@ -43,6 +43,8 @@ export function Actions(props: { context: IViewContext; workload: IWorkload }): 
           className="jp-mod-styled jp-mod-minimal nls-Button"
           // Several notebooks have the same buttons: which one it is must be heard, too.
           aria-label={`${actionLabel(action, context.trans)} ${workload.name}`}
+          // A disabled one would lose the keyboard's focus.
+          aria-disabled={context.isOrdered(workload)}
           onClick={() => {
             context.act(action, workload);
           }}
