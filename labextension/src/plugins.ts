@@ -106,7 +106,7 @@ const statusItem: JupyterFrontEndPlugin<void> = {
   activate: (_, bench: Workbench, statusBar: IStatusBar) => {
     const item = new ItemWidget(
       bench.following,
-      () => bench.current.workload,
+      () => bench.current,
       anchor => {
         const body = new PopupWidget(
           bench.following,

@@ -62,6 +62,8 @@ export interface IFollowing {
 export interface INotebook {
   readonly workload: IWorkload | null;
   readonly auto: boolean | null;
+  /** There is none. */
+  readonly absent?: boolean;
 }
 
 export class PanelWidget extends FollowingWidget {
@@ -99,7 +101,7 @@ export class PopupWidget extends FollowingWidget {
 export class ItemWidget extends FollowingWidget {
   constructor(
     private readonly _following: IFollowing,
-    private readonly _workload: () => IWorkload | null,
+    private readonly _notebook: () => INotebook,
     private readonly _open: (item: ItemWidget) => void
   ) {
     super(_following.signals);
@@ -109,7 +111,15 @@ export class ItemWidget extends FollowingWidget {
     const open = (): void => {
       this._open(this);
     };
-    return <ItemView context={this._following.context()} workload={this._workload()} open={open} />;
+    const { workload, absent } = this._notebook();
+    return (
+      <ItemView
+        context={this._following.context()}
+        workload={workload}
+        absent={absent ?? false}
+        open={open}
+      />
+    );
   }
 }
 

@@ -96,7 +96,8 @@ export class Workbench {
 
   of(session: ISessionContext | null): INotebook {
     const kernel = session?.session?.kernel?.id;
-    return { workload: this.model.workloadOf(kernel), auto: this.modes.isAuto(kernel) };
+    const absent = session === null;
+    return { workload: this.model.workloadOf(kernel), auto: this.modes.isAuto(kernel), absent };
   }
 
   private _follow(panel: NotebookPanel): void {

@@ -166,6 +166,34 @@ describe('the status item', () => {
     expect(shown).toContain('GPU 0: 6 / 8 / 16 GiB, executing');
   });
 
+  it('says to who only hears it that there is no GPU any more', () => {
+    expect(item(null)).toContain('aria-live="polite">no GPU<');
+  });
+
+  it('does not say of a node without GPUs that they are not known', () => {
+    const shown = item(
+      null,
+      changed(state => {
+        state.gpus = {} as never;
+        state.workloads = {} as never;
+        state.daemon.message = 'There is no NVIDIA driver.' as never;
+      })
+    );
+    expect(shown).toContain('> no GPU<');
+    expect(shown).toContain('title="There is no NVIDIA driver."');
+  });
+
+  it('names no notebook where none is open', () => {
+    const nobody = { workload: null, auto: null, absent: true };
+    const shown = [
+      <ItemView key="1" context={context()} {...nobody} open={() => undefined} />,
+      <PopupView key="2" context={context()} {...nobody} />
+    ].map(element => renderToStaticMarkup(element));
+    expect(shown[0]).toContain('title="No notebook is open. Opens the GPUs of this node."');
+    expect(shown[1]).toContain('No notebook is open.');
+    expect(shown.join()).not.toContain('his notebook has');
+  });
+
   it('says that nothing is known when that is so', () => {
     const lost = context();
     lost.model.lost();

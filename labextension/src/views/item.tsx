@@ -58,17 +58,24 @@ function Sign(props: { workload: IWorkload | null }): React.ReactElement {
 interface IItemProps {
   readonly context: IViewContext;
   readonly workload: IWorkload | null;
+  /** There is no notebook of which anything could be said. */
+  readonly absent?: boolean;
   readonly open: () => void;
 }
 
-function short(context: IViewContext, workload: IWorkload | null): [text: string, sentence: string] {
-  const { trans, units, model } = context;
+function short(props: IItemProps): [text: string, sentence: string] {
+  const { workload, absent } = props;
+  const { trans, units, model } = props.context;
   const trouble = nodeTrouble(model, trans);
   if (trouble !== null) {
-    return [trans.__('GPU: unknown'), trouble];
+    return [model.state?.daemon.reachable === true ? trans.__('no GPU') : trans.__('GPU: unknown'), trouble];
   }
   if (workload === null) {
-    return [trans.__('no GPU'), trans.__('This notebook has no GPU. Opens the GPUs of this node.')];
+    const sentence =
+      absent === true
+        ? trans.__('No notebook is open. Opens the GPUs of this node.')
+        : trans.__('This notebook has no GPU. Opens the GPUs of this node.');
+    return [trans.__('no GPU'), sentence];
   }
   return [itemText(workload, units, trans), itemSentence(workload, units, trans)];
 }
@@ -77,11 +84,11 @@ function short(context: IViewContext, workload: IWorkload | null): [text: string
 function announcement(context: IViewContext, workload: IWorkload | null): string {
   const { trans, model } = context;
   const trouble = nodeTrouble(model, trans);
-  return trouble ?? (workload === null ? '' : whereText(workload, trans));
+  return trouble ?? (workload === null ? trans.__('no GPU') : whereText(workload, trans));
 }
 
 export function ItemView(props: IItemProps): React.ReactElement {
-  const [text, sentence] = short(props.context, props.workload);
+  const [text, sentence] = short(props);
   return (
     <div className="nls-Item" data-phase={props.workload?.phase ?? 'none'}>
       <button
@@ -131,14 +138,16 @@ export function PopupView(props: {
   context: IViewContext;
   workload: IWorkload | null;
   auto: boolean | null;
+  absent?: boolean;
 }): React.ReactElement {
-  const { context, workload, auto } = props;
+  const { context, workload, auto, absent } = props;
   const { trans, model } = context;
   const trouble = nodeTrouble(model, trans);
   return (
     <div className="nls-Popup" role="dialog" aria-label={trans.__('GPU of this notebook')}>
       {trouble !== null && <div className="nls-Trouble">{trouble}</div>}
-      {trouble === null && workload === null && (
+      {trouble === null && absent === true && <div>{trans.__('No notebook is open.')}</div>}
+      {trouble === null && workload === null && absent !== true && (
         <div>
           {auto === true
             ? trans.__('This notebook has no GPU: its next cell asks for one.')
