@@ -293,10 +293,14 @@ class GpuMagics(Magics):
 
 def _notebook_name() -> str | None:
     """The notebook's name as Jupyter Server tells its kernels, or as a tool was told that executes it; else none."""
+    import re
+
     from nls_scheduler.wire.protocol import as_name
 
     session = os.environ.get("JPY_SESSION_NAME") or _executed_by(os.getppid())
-    return as_name(os.path.basename(session)) or None  # noqa: PTH119 - a URL-like path, not one of this machine
+    name = os.path.basename(session)  # noqa: PTH119 - a URL-like path, not one of this machine
+    # JupyterLab makes what it calls "Console 1" unique.
+    return as_name(re.sub(r"^(console-\d+)-[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$", r"\1", name)) or None
 
 
 def _executed_by(pid: int) -> str:

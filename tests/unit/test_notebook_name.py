@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from nls_jupyter.notebook.magics import _executed_by
+from nls_jupyter.notebook.magics import _executed_by, _notebook_name
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,16 @@ def test_a_notebook_is_called_as_its_tool_was_told(words: list[str], name: str) 
         assert _executed_by(tool.pid) == name
         tool.communicate(b"\n")
     assert _executed_by(tool.pid) == "", "it is gone"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("work/alice.ipynb", "alice.ipynb"),
+        ("console-1-8f86f584-e45e-425f-a315-a9ab55b376ed", "console-1"),
+        ("console-1-8f86f584.ipynb", "console-1-8f86f584.ipynb"),
+    ],
+)
+def test_a_console_is_called_as_its_tab_is(path: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", path)
+    assert _notebook_name() == name
