@@ -10,11 +10,11 @@ import { openStream, refusal } from './restapi';
 /** A tab that is hidden for longer costs the server nothing. */
 const HIDDEN_MS = 60_000;
 
-/** Connect `model` to the server of `settings`, for as long as the page lives. `refusals`: what is said of each. */
+/** Connect `model` to the server of `settings`, for as long as the page lives. What it says without. */
 export function keepConnected(
   model: NodeModel,
   settings: ServerConnection.ISettings,
-  refusals: { absent: string; forbidden: string }
+  sentences: { connecting: string; absent: string; forbidden: string }
 ): void {
   const connection = new StatusConnection(
     {
@@ -28,7 +28,7 @@ export function keepConnected(
       random: () => Math.random(),
       refusal: async () => {
         const why = await refusal(settings);
-        return why === null ? null : refusals[why];
+        return why === null ? null : sentences[why];
       }
     },
     model
@@ -39,7 +39,7 @@ export function keepConnected(
     if (document.hidden) {
       hiding = setTimeout(() => {
         connection.stop();
-        model.lost();
+        model.lost(sentences.connecting); // nobody has failed to answer
       }, HIDDEN_MS);
     } else {
       connection.start();

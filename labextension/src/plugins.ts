@@ -30,19 +30,19 @@ const model: JupyterFrontEndPlugin<INodeModel> = {
   optional: [ITranslator],
   activate: (app, translator: ITranslator | null): INodeModel => {
     const trans = translation(translator);
-    const node = new NodeModel({
+    const sentences = {
       connecting: trans.__('Asking for the GPUs of this node…'),
       lost: trans.__('Jupyter Server does not answer: what the GPUs do is not known until it does.'),
       unreadable: trans.__(
         'The server speaks another version of nls-jupyter: reload this page, or restart the server if that does not help.'
-      )
-    });
-    keepConnected(node, app.serviceManager.serverSettings, {
+      ),
       absent: trans.__(
         'This Jupyter Server has not loaded nls-jupyter: restart it; `jupyter server extension list` says whether that is enabled.'
       ),
       forbidden: trans.__('Jupyter Server does not let you see the GPUs of this node.')
-    });
+    };
+    const node = new NodeModel(sentences);
+    keepConnected(node, app.serviceManager.serverSettings, sentences);
     return node;
   }
 };

@@ -133,6 +133,20 @@ def test_a_server_that_has_not_loaded_the_extension_is_not_said_to_be_away(alice
     assert lab.troubles == []
 
 
+def test_a_tab_that_was_hidden_does_not_say_that_the_server_was_away(alice: Any) -> None:
+    lab = alice.lab()
+    lab.page.clock.install()
+    lab.open("alice.ipynb")
+    expect(lab.item).to_contain_text("GPU 0")
+    turn = "is => {Object.defineProperty(document, 'hidden', {value: is, configurable: true});"
+    turn += " document.dispatchEvent(new Event('visibilitychange'))}"
+    lab.page.evaluate(turn, True)
+    lab.page.clock.fast_forward(61_000)
+    expect(lab.item).to_have_attribute("title", re.compile("Asking for the GPUs of this node"))
+    lab.page.evaluate(turn, False)
+    expect(lab.item).to_contain_text("GPU 0")
+
+
 def test_a_page_without_a_network_shows_nothing_old(alice: Any) -> None:
     lab = alice.lab("alice.ipynb")
     expect(lab.item).to_contain_text("GPU 0")
