@@ -82,6 +82,25 @@ def test_who_is_given_an_order_knows_its_workload(daemon: DaemonProcess) -> None
     asyncio.run(story())
 
 
+def test_a_process_that_nobody_has_named_is_not_ready(daemon: DaemonProcess) -> None:
+    """Its memory would be nobody's. The daemon's end shows that no sentence was broken."""
+
+    async def story() -> None:
+        client = await DaemonClient.connect(daemon.socket)
+        view = await client.submit(kind="notebook")
+        async with client.supervise(view["id"]) as link:
+            inbox = Inbox(link)
+            order = await inbox.next(CommandMessage)
+            await link.send("process_ready", command_id=order.command_id)
+            told = (await inbox.next(ErrorMessage)).problem
+            assert (told.status, told.title) == (409, "No such process")
+            (entry,) = (await client.status())["workloads"]
+            assert (entry["phase"], entry["pid"]) == ("starting", None)
+            await client.release(view["id"])
+
+    asyncio.run(story())
+
+
 def test_a_notebooks_supervisor_is_told_what_to_do_and_its_answers_are_believed(daemon: DaemonProcess) -> None:
     asyncio.run(_supervise(daemon))
 

@@ -394,6 +394,8 @@ class Daemon(Loop):
             named = event.process if isinstance(event, events.ProcessStarted | events.WorkloadReported) else None
             if named is not None:
                 _check_process(named, session.peer)
+            if isinstance(event, events.ProcessReady):
+                _check_named(event, self.state.workloads.get(event.workload))
             self.apply(event)
         except Problem as problem:
             session.refuse(problem)
@@ -435,6 +437,14 @@ class Daemon(Loop):
 def _not_shown() -> Problem:
     detail = "Only who supervised a workload can bring it back, by the secret that it was told: submit it anew."
     return Problem(403, "Not your workload", detail)
+
+
+def _check_named(event: events.ProcessReady, workload: Workload | None) -> None:
+    """What is ready was named before. Raises Problem; an answer that comes too late is fine."""
+    pending = None if workload is None or workload.process is not None else workload.pending
+    if pending is not None and pending.command_id == event.command_id:
+        detail = "No process was reported that could be ready: report the GPU process that you started."
+        raise Problem(409, "No such process", detail)
 
 
 def _check_process(process: ProcessId, peer: Peer) -> None:
