@@ -137,12 +137,10 @@ def test_a_node_without_gpu_serves_and_every_request_says_why_and_what_to_do(tmp
 
 
 def test_an_idle_daemon_ends_by_itself(tmp_path: Path) -> None:
-    with DaemonProcess(tmp_path, "1x1GiB", "--idle-exit", "0.3") as daemon:
-        assert daemon.process is not None
-        assert daemon.process.wait(15) == 0
-        assert "nobody has used this daemon" in daemon.log
-        assert not daemon.socket.exists()
-        daemon.process = None
+    daemon = DaemonProcess(tmp_path)
+    done = daemon.nls("--state-dir", str(tmp_path / "state"), "up", "--simulate", "1x1GiB", "--idle-exit", "0.3")
+    assert (done.returncode, "nobody has used this daemon" in done.stderr) == (0, True)
+    assert not daemon.socket.exists()
 
 
 @pytest.mark.long("daemons that clients started, and others")
