@@ -176,7 +176,10 @@ def _give_up_what_is_late(state: NodeState) -> NodeState:
     """Trims, and suspends that no guarantee waits for: neither says that anything is wrong with the process."""
     trims = [w for w in state.workloads.values() if w.trim is not None and state.at >= w.trim.deadline_at]
     state = state.having(*(trimmed(workload, state.at, state.at) for workload in trims))
-    suspends = [w for w in state.workloads.values() if _is_suspended_in_vain(state, w)]
+    ordered = [w for w in state.workloads.values() if w.pending is not None]
+    suspends = [workload for workload in ordered if _is_suspended_in_vain(state, workload)]
+    if not suspends:
+        return state
     why = Why(Reason.NOT_SAVED, numbers=(state.policy.suspend_timeout_s,))
     return state.having(*(not_suspended(workload, state.at, why) for workload in suspends))
 
