@@ -7,8 +7,9 @@ files. What it shows is in the process's memory, which who has CAP_SYS_PTRACE ma
 from __future__ import annotations
 
 import ctypes
+import functools
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 _BOUNDS: Final = slice(47, 49)
 """Fields 50 and 51 of `/proc/PID/stat` (proc(5)), counted from behind the name, which is its second."""
@@ -43,8 +44,13 @@ def _in_memory(pid: int, directory: Path, limit_bytes: int) -> bytes:
         return b""
     copy = ctypes.create_string_buffer(size_bytes)
     here, there = _Part(ctypes.addressof(copy), size_bytes), _Part(start, size_bytes)
+    one, no_flags = ctypes.c_ulong(1), ctypes.c_ulong(0)
+    count = _process_vm_readv()(ctypes.c_int(pid), ctypes.byref(here), one, ctypes.byref(there), one, no_flags)
+    return copy.raw[: max(0, count)]
+
+
+@functools.cache
+def _process_vm_readv() -> Any:
     read = ctypes.CDLL(None).process_vm_readv
     read.restype = ctypes.c_ssize_t
-    one, no_flags = ctypes.c_ulong(1), ctypes.c_ulong(0)
-    count = read(ctypes.c_int(pid), ctypes.byref(here), one, ctypes.byref(there), one, no_flags)
-    return copy.raw[: max(0, count)]
+    return read
