@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.events import Event
     from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.core.model.state import NodeState, PlanEntry
-    from nls_scheduler.core.model.workload import Workload
+    from nls_scheduler.core.model.workload import Pending, Workload
 
 
 def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]]:
@@ -176,18 +176,18 @@ def _give_up_what_is_late(state: NodeState) -> NodeState:
     """Trims, and suspends that no guarantee waits for: neither says that anything is wrong with the process."""
     trims = [w for w in state.workloads.values() if w.trim is not None and state.at >= w.trim.deadline_at]
     state = state.having(*(trimmed(workload, state.at, state.at) for workload in trims))
-    ordered = [w for w in state.workloads.values() if w.pending is not None]
-    suspends = [workload for workload in ordered if _is_suspended_in_vain(state, workload)]
+    ordered = [(w, w.pending) for w in state.workloads.values() if w.pending is not None]
+    suspends = [workload for workload, order in ordered if _is_suspended_in_vain(state, workload, order)]
     if not suspends:
         return state
     why = Why(Reason.NOT_SAVED, numbers=(state.policy.suspend_timeout_s,))
     return state.having(*(not_suspended(workload, state.at, why) for workload in suspends))
 
 
-def _is_suspended_in_vain(state: NodeState, workload: Workload) -> bool:
-    pending, entry = workload.pending, state.plan.get(workload.id)
-    if pending is None or pending.order is not Order.SUSPEND or state.at < pending.deadline_at or state.quiet:
+def _is_suspended_in_vain(state: NodeState, workload: Workload, order: Pending) -> bool:
+    if order.order is not Order.SUSPEND or state.at < order.deadline_at or state.quiet:
         return False
+    entry = state.plan.get(workload.id)
     return workload.release_reason is None and (entry is None or entry.deadline_at is None)
 
 

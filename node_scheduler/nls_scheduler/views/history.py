@@ -72,9 +72,11 @@ class Recorder:
             event = as_if_heard(event, before)
         found = self._changes(before, event, after)
         for command in commands:
-            interrupt = after.workloads[command.workload].interrupt if isinstance(command, InterruptCell) else None
-            if isinstance(command, InterruptCell) and interrupt is not None:
-                self._interrupts[command.workload] = interrupt
+            if (
+                isinstance(command, InterruptCell)
+                and (order := after.workloads[command.workload].interrupt) is not None
+            ):
+                self._interrupts[command.workload] = order
         for ended in before.workloads.keys() - after.workloads.keys():
             self._told.discard(ended)
             self._interrupts.pop(ended, None)

@@ -46,7 +46,7 @@ def give(state: NodeState, workload: Workload, entry: PlanEntry, order: Order) -
         case Order.TRIM:
             return _trim(state, workload, entry, TrimMemory(*head))
         case Order.INTERRUPT:
-            return _interrupt(state, workload, entry, head)
+            return _interrupt(state, workload, entry, head, cause)
         case Order.START:
             command = StartProcess(*head, gpus=entry.target)
             changed, timeout_s = _starting(workload, entry), state.policy.start_timeout_s
@@ -89,12 +89,15 @@ def _trim(
 
 
 def _interrupt(
-    state: NodeState, workload: Workload, entry: PlanEntry, head: tuple[CommandId, WorkloadId, Why, WorkloadId | None]
+    state: NodeState,
+    workload: Workload,
+    entry: PlanEntry,
+    head: tuple[CommandId, WorkloadId, Why, WorkloadId | None],
+    cause: Mention | None,
 ) -> tuple[NodeState, WorkloadCommand]:
     """The cell goes on, or ends as it sees fit; nothing else is ordered until then or the deadline."""
     deadline_at = state.at if entry.deadline_at is None else entry.deadline_at
     command = InterruptCell(*head, grace_s=deadline_at - state.at)
-    cause = state.mention(command.cause)
     interrupt = Pending(Order.INTERRUPT, command.command_id, state.at, deadline_at, command.reason, cause, owed=True)
     workloads = {**state.workloads, workload.id: replace(workload, interrupt=interrupt)}
     return replace(state, workloads=workloads, next_command=CommandId(command.command_id + 1)), command
