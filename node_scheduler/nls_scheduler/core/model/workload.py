@@ -301,6 +301,13 @@ class Workload:
         return self.current if freezes else None
 
     @computed_once
+    def pinned_to(self) -> tuple[GpuUuid, ...] | None:
+        """Where its home can only be: one that runs and cannot move stays; what stands still goes on only there."""
+        if self.is_bound:
+            return self.current
+        return None if self.spec.may_borrow else self.stands_on
+
+    @computed_once
     def stands_at_home(self) -> bool:
         """Whether its home has to stay where it is, as its process can go on only there."""
         return self.stands_on is not None and self.stands_on == self.home

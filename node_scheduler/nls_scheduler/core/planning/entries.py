@@ -76,10 +76,13 @@ def _as_mostly(
         if key in told or workload.phase is not Phase.RUNNING or (before.cause, before.position) != (None, None):
             return None
         kind, size_bytes = _what_is_said(draft, workload, current, before.home)
-        why = before.reason
-        is_so = why.kind is kind and why.bytes == (size_bytes,) and before.allowance_bytes == draft.allowances[key]
-        is_so = is_so and not _why_nobody_comes(draft, workload, current)
-        return before if is_so else None
+        why, allowance_bytes = before.reason, draft.allowances[key]
+        if why.kind is not kind or _why_nobody_comes(draft, workload, current):
+            return None
+        if why.bytes == (size_bytes,) and before.allowance_bytes == allowance_bytes:
+            return before
+        why = Why(kind, gpus=current, bytes=(size_bytes,), because=why.because)
+        return PlanEntry(before.home, current, why, allowance_bytes=allowance_bytes)
     waits = draft.homes.waits.get(key)
     if before.home or waits is None or not workload.wants_gpu or workload.frozen is not None:
         return None

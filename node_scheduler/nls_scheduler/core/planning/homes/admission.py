@@ -12,7 +12,7 @@ from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes import elastic, repacking
 from nls_scheduler.core.planning.homes.displacing import displace
-from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, pinned_to
+from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class Admission(Paper):
 
     def offered(self, workload: Workload) -> frozenset[GpuUuid]:
         """The Gpus that can become a home of `workload`, which has none, whatever of them is kept for others."""
-        pinned = pinned_to(workload)
+        pinned = workload.pinned_to
         found = self._as_homes_stand().offered
         known = found.get(workload.spec.demand)
         if known is None:
@@ -294,7 +294,7 @@ class Admission(Paper):
 
     def admit(self, workload: Workload) -> bool:
         """A home for `workload`, if need be by giving others another one, or none. False: it has to wait."""
-        is_like_others = not workload.current and pinned_to(workload) is None and workload.spec.gang is None
+        is_like_others = not workload.current and workload.pinned_to is None and workload.spec.gang is None
         alike = (workload.spec.demand, self.usable, self.starves(workload)) if is_like_others else None
         if alike is not None and alike in self._in_vain:
             return False
@@ -336,8 +336,7 @@ class Admission(Paper):
     def _kind(self, workload: Workload, pools: tuple[str, ...]) -> tuple[object, ...]:
         """What makes two who ask for as much find room in the same way. `pools`: see `pools_for`."""
         takes_turns = bool(self.oversubscribed) and workload.spec.can_take_turns
-        alike = (workload.fewest_gpus, pools, takes_turns, pinned_to(workload))
-        return (*alike, self.usable, self.starves(workload))
+        return (workload.fewest_gpus, pools, takes_turns, workload.pinned_to, self.usable, self.starves(workload))
 
     def _finds_room(self, workload: Workload) -> bool:
         """A home beside the others' homes."""

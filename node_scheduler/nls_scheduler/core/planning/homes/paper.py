@@ -60,13 +60,6 @@ admission_order: Final = attrgetter("precedence")
 waiting_order: Final = attrgetter("place_in_line")
 
 
-def pinned_to(workload: Workload) -> tuple[GpuUuid, ...] | None:
-    """Where its home can only be: one that runs and cannot move stays; what stands still goes on only there."""
-    if workload.is_bound:
-        return workload.current
-    return None if workload.spec.may_borrow else workload.stands_on
-
-
 def counts(workload: Workload) -> Sequence[int]:
     """On how many Gpus its home can be, the most wanted first: one that runs and cannot move has as many as it has."""
     return (len(workload.current),) if workload.is_bound else workload.spec.gpu_counts
@@ -158,7 +151,7 @@ class Paper:
 
     def open_gpus(self, workload: Workload, pool: str) -> list[GpuUuid]:
         """The Gpus of `pool` on which it may have a home when there is room: of several, none is a slice."""
-        pinned = self.free if (current := pinned_to(workload)) is None else current
+        pinned = self.free if (current := workload.pinned_to) is None else current
         usable = [u for u in self.free if u in self.usable and self.is_open(pool, u) and u in pinned]
         return usable if workload.spec.gpu_count == 1 else [u for u in usable if self.state.gpus[u].parent is None]
 
@@ -220,7 +213,7 @@ class Paper:
         self, pool: str, workload: Workload, count: int, among: Collection[GpuUuid]
     ) -> tuple[GpuUuid, ...] | None:
         """Of several Gpus, first those that are closest together."""
-        gpus, pinned = self.state.gpus, pinned_to(workload)
+        gpus, pinned = self.state.gpus, workload.pinned_to
         current, request_bytes = workload.current, workload.spec.request_bytes
         fitting = [
             (room, uuid not in current, self._present[uuid], gpus[uuid].index, uuid)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import topology
 from nls_scheduler.core.planning.homes.in_fact import Change, InFact
-from nls_scheduler.core.planning.homes.paper import counts, pinned_to
+from nls_scheduler.core.planning.homes.paper import counts
 from nls_scheduler.core.planning.making_room.cheapest_moves import BUDGET
 from nls_scheduler.core.planning.making_room.make_room import Demand, make_room
 
@@ -237,7 +237,7 @@ def _consolidate(paper: Paper, newcomer: Workload, there: InFact, *, spares: boo
 
     `spares`: nothing is owed to `newcomer` yet, so that no way is taken that moves too many.
     """
-    if pinned_to(newcomer) is not None:
+    if newcomer.pinned_to is not None:
         return False
     paper.looked_at.costs = True
     budget = BUDGET if _has_just_come(paper, newcomer) else 0  # who waits may be searched a way for after every event
@@ -264,7 +264,7 @@ def _consolidate(paper: Paper, newcomer: Workload, there: InFact, *, spares: boo
 
 def _packed_anew(paper: Paper, newcomer: Workload, there: InFact) -> Change | None:
     """Everybody's home is chosen anew, whatever that moves: who is in the way is seen when it is."""
-    if pinned_to(newcomer) is not None:
+    if newcomer.pinned_to is not None:
         return None
     for ranked in _clearable(paper, newcomer, there):
         demand = Demand(newcomer.spec.request_bytes, _sets(paper, ranked, newcomer.fewest_gpus), {})
