@@ -346,8 +346,8 @@ class Admission(Paper):
     def _look_for_the_smallest(self, kind: tuple[object, ...]) -> None:
         """Where even the smallest of the line finds no room, nobody has to be tried in between."""
         alone = [unit[0] for unit in self.units if len(unit) == 1 and unit[0].id not in self.result.homes]
-        alike = [w for w in alone if self._kind(w, tuple(self.pools_for(w))) == kind]
-        smallest = min(alike, key=attrgetter("spec.request_bytes"), default=None)
+        alone.sort(key=attrgetter("spec.request_bytes"))
+        smallest = next((w for w in alone if self._kind(w, tuple(self.pools_for(w))) == kind), None)
         if smallest is None or not self._may_find_room(kind, smallest.spec.request_bytes):
             return
         if any(self.best_fit(smallest, count) is not None for count in counts(smallest)):
