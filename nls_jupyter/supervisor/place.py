@@ -27,8 +27,8 @@ _log = logging.getLogger(__name__)
 
 # The daemon notes the end of a process at once; a restart goes on after this in any case.
 _EXIT_NOTED_WITHIN_S = 5.0
-# Saving a large state takes its time; the suspend goes on after this all the same.
-_SUSPENDED_WITHIN_S = 60.0
+# A suspend that has not begun by then waits for something else; once it has, it takes as long as the save does.
+_BEGINS_WITHIN_S = 60.0
 
 
 class Place:
@@ -129,22 +129,26 @@ class Place:
         """Off the Gpu until the next cell or a resume; returns when the process has ended.
 
         Raises:
-            GpuUnavailable: there is no workload, its variables could not be saved, or its process did not end in time.
+            GpuUnavailable: there is no workload, its variables could not be saved, or no suspend began in time.
             Problem, DaemonUnreachable: the daemon refuses, or there is none.
         """
-        orders = self._own_orders("suspend")
+        orders, keeper = self._own_orders("suspend"), self._keeper
         orders.why_not_suspended = None
         await self.rest()
+
+        def decided() -> bool:
+            return keeper.process is None or orders.why_not_suspended is not None
+
+        await self._changes.until(lambda: decided() or keeper.suspending, _BEGINS_WITHIN_S)
+        if not decided() and not keeper.suspending:
+            raise GpuUnavailable(f"not suspended within {_BEGINS_WITHIN_S:g} s: {orders.view['reason']}.")
         await self._changes.until(
-            lambda: self._keeper.process is None or orders.why_not_suspended is not None, _SUSPENDED_WITHIN_S
+            lambda: decided() or not (keeper.suspending or orders.view["phase"] == "suspending"), math.inf
         )
-        if self._keeper.process is not None and orders.why_not_suspended is not None:
+        if keeper.process is not None:
             await self.resume()  # or the daemon would try it again and again
-            raise GpuUnavailable(
-                f"the variables could not be saved, so this notebook keeps its GPU: {orders.why_not_suspended}."
-            )
-        if self._keeper.process is not None:
-            raise GpuUnavailable(f"not suspended within {_SUSPENDED_WITHIN_S:g} s: {orders.view['reason']}.")
+            why_not = orders.why_not_suspended or orders.view["reason"]
+            raise GpuUnavailable(f"the variables could not be saved, so this notebook keeps its GPU: {why_not}.")
         # Whoever asks the daemon next is told the same as whoever reads this.
         await self._changes.until(lambda: orders.view["phase"] != "suspending", _EXIT_NOTED_WITHIN_S)
 

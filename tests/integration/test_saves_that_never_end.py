@@ -43,20 +43,33 @@ def flag(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def notebook(tmp_path: Path, daemon: DaemonProcess, flag: Path) -> Iterator[AutoKernel]:
-    """Its user has suspended it, and it hangs in the save for that."""
+def hanging(tmp_path: Path, daemon: DaemonProcess, flag: Path) -> Iterator[AutoKernel]:
+    """The next save hangs."""
     directory = tmp_path / "notebook"
     directory.mkdir()
     with AutoKernel(directory, daemon, "python3") as opened:
         opened.run(HANGS.format(flag=str(flag)))
         opened.run("%gpu save")
         flag.touch()
-        daemon.nls("suspend", opened.name)
-        opened.entry(
-            phase="running",
-            reason="it could not be suspended, which is tried again: its variables were not saved within 1 s",
-        )
         yield opened
+
+
+@pytest.fixture
+def notebook(daemon: DaemonProcess, hanging: AutoKernel) -> AutoKernel:
+    """Its user has suspended it, and it hangs in the save for that."""
+    daemon.nls("suspend", hanging.name)
+    hanging.entry(
+        phase="running",
+        reason="it could not be suspended, which is tried again: its variables were not saved within 1 s",
+    )
+    return hanging
+
+
+def test_who_suspends_it_waits_for_as_long_as_it_is_being_saved(hanging: AutoKernel) -> None:
+    hanging.run("%%local\nfrom nls_jupyter.supervisor import place\nplace._BEGINS_WITHIN_S = 0.5")
+    told = hanging.run("%gpu suspend").text()
+    assert told.startswith("Suspended: ")
+    assert "not saved: hangs" in told
 
 
 def test_its_user_s_suspend_ends_when_it_ends_and_loses_nothing(
