@@ -305,7 +305,7 @@ function eventText(entry: IEntry, trans: ITranslate): string {
     case 'interrupted':
       return trans.__('was interrupted on %1', from);
     case 'released':
-      return trans.__('gave its GPU back');
+      return trans.__('asks for no GPU any more');
     case 'lost':
       return trans.__('ended with variables that are lost');
     case 'gpu_unhealthy':

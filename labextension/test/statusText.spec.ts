@@ -162,6 +162,11 @@ it('who gave a GPU back on purpose is not told to have lost its process', () => 
   expect(worthReading([history[1] ?? others, others])).toHaveLength(2);
 });
 
+it('who only waited is not told to have given a GPU back', () => {
+  const left = entry({ event: 'released', from: null, seconds: null, bytes: null });
+  expect(entryText(left, 'binary', trans)).toContain('alice.ipynb asks for no GPU any more');
+});
+
 it('a command that has ended is not told to have lost anything', () => {
   const ended = { event: 'exited', from: 'GPU 0' };
   const told = (kind: string) => entryText(entry({ ...ended, kind }), 'binary', trans);

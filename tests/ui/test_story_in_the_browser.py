@@ -254,7 +254,7 @@ def test_pages_recover_from_a_killed_daemon_server_or_kernel_and_show_nothing_ol
         s.bench.restart_server()
         for page in (lab, other):
             # Its kernels have ended with the server, and their GPU processes with them.
-            expect(page.panel).to_contain_text("alice.ipynb gave its GPU back")
+            expect(page.panel).to_contain_text("alice.ipynb asks for no GPU any more")
             expect(page.panel.locator(".nls-Bar")).to_have_count(1)
             expect(page.panel.locator(".nls-Workload")).to_have_count(0)
         assert lab.troubles == other.troubles == []
