@@ -11,7 +11,6 @@ import importlib.metadata
 import importlib.util
 import json
 import os
-import pwd
 import socket
 import stat
 import sys
@@ -24,6 +23,7 @@ from nls_scheduler import __version__
 from nls_scheduler.core.model.topology import Link
 from nls_scheduler.daemon.peers import SO_PEERPIDFD
 from nls_scheduler.processes.guardian import OOM_SCORE
+from nls_scheduler.processes.whose_files import name_of
 from nls_scheduler.requests import enforcement
 from nls_scheduler.units.sizes import format_bytes
 from nls_scheduler.wire import locate
@@ -223,10 +223,8 @@ def permissions(path: Path) -> list[Finding]:
 
 def account(uid: int) -> str:
     """Whose number that is, for root and accounts of services: what people are called is in no report."""
-    if uid <= _LAST_SERVICE_ACCOUNT:
-        with suppress(KeyError):
-            return f"{pwd.getpwuid(uid).pw_name} ({uid})"
-    return str(uid)
+    name = name_of(uid) if uid <= _LAST_SERVICE_ACCOUNT else None
+    return str(uid) if name is None else f"{name} ({uid})"
 
 
 def runtime_directory(environ: Mapping[str, str]) -> list[Finding]:

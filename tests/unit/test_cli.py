@@ -6,6 +6,7 @@ import fcntl
 import io
 import os
 import pty
+import pwd
 import re
 import struct
 import subprocess
@@ -183,6 +184,21 @@ def test_who_shares_a_name_is_shown_with_the_beginning_of_its_id() -> None:
         "training-7 (ba9876)",
         "other",
     ]
+
+
+def test_whose_workloads_they_are_is_shown_where_several_users_have_some() -> None:
+    nobody_s = max(entry.pw_uid for entry in pwd.getpwall()) + 7
+    of_root, of_who_is_gone = {**WORKLOAD, "owner": 0}, {**WORKLOAD, "owner": nobody_s, "name": "other"}
+    rows = [
+        re.split(" {2,}", line)[:3] for line in render({**STATUS, "workloads": [of_root, of_who_is_gone]}).splitlines()
+    ]
+    assert rows[-3:] == [
+        ["WORKLOAD", "USER", "PHASE"],
+        ["training-7", "root", "queued (2. in line)"],
+        ["other", str(nobody_s), "queued (2. in line)"],
+    ]
+    hidden = {**of_who_is_gone, "name": "another user's command"}
+    assert "USER" not in render({**STATUS, "workloads": [of_root, hidden]})
 
 
 def test_a_long_name_is_shown_without_its_middle_and_with_the_beginning_of_its_id() -> None:

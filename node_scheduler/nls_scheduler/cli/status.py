@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nls_scheduler.cli.asking import ask
 from nls_scheduler.cli.output import say, shortened, table
 from nls_scheduler.cli.topics import topic_of_reason
+from nls_scheduler.processes.whose_files import name_of
 from nls_scheduler.units.clock import local_time
 from nls_scheduler.units.sizes import format_amount, format_bytes
 
@@ -68,6 +69,11 @@ def render(status: dict[str, Any]) -> str:
     heading = ["WORKLOAD", "PHASE", "ON", "HOME", "REQUEST", "LIMIT", "USED", "WHY"]
     names = Counter(workload["name"] for workload in status["workloads"])
     rows = [_workload(workload, labels, alike=names[workload["name"]] > 1) for workload in status["workloads"]]
+    users = [_user(workload) for workload in status["workloads"]]
+    if len({*users, ""}) > 2:
+        heading.insert(1, "USER")
+        for row, user in zip(rows, users, strict=True):
+            row.insert(1, user or "-")
     owners = [_owner(owner, labels) for owner in status.get("owners", ())]
     if rows or not owners:
         parts.append(table([heading, *rows]) if rows else "Nobody asks for a GPU.")
@@ -79,6 +85,14 @@ def render(status: dict[str, Any]) -> str:
         heading = ["QUEUE", "POOL", "QUOTA", "LIMIT", "FAIR SHARE", "USED", "REQUESTED", "WAITING"]
         parts.append(table([heading, *(row for queue in status["queues"] for row in _queue(queue))]))
     return "\n\n".join(parts)
+
+
+def _user(workload: dict[str, Any]) -> str:
+    """Whose it is; nothing where its name is hidden from who asks."""
+    uid = workload.get("owner")
+    if uid is None or workload["name"] == f"another user's {workload['kind']}":
+        return ""
+    return name_of(uid) or str(uid)
 
 
 def _topics(workloads: list[dict[str, Any]]) -> list[str]:

@@ -40,7 +40,7 @@ def _is_ours(gid: int) -> bool:
 
     Where users come from a directory that lists them not, only the name tells; for root's own it has to.
     """
-    ours = {name for uid in {0, os.geteuid()} if (name := _name_of(uid)) is not None}
+    ours = {name for uid in {0, os.geteuid()} if (name := name_of(uid)) is not None}
     try:
         group = grp.getgrgid(gid)
     except KeyError:
@@ -54,7 +54,8 @@ def _is_ours(gid: int) -> bool:
     return members <= ours
 
 
-def _name_of(uid: int) -> str | None:
+def name_of(uid: int) -> str | None:
+    """The user's name; `None` where this machine knows none."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import pwd
 import socket
 import stat
 import struct
 from pathlib import Path
 from typing import Final
 
+from nls_scheduler.processes.whose_files import name_of
 from nls_scheduler.wire.errors import DaemonUnreachable
 
 SYSTEM_SOCKET: Final = Path("/run/nls/nls.sock")
@@ -104,7 +104,5 @@ def _stands_for_many(uid: int) -> bool:
 def _called(uid: int) -> str:
     if _stands_for_many(uid):
         return f"a user whom this user namespace does not know (uid {uid} is all of them)"
-    try:
-        return f"the user {pwd.getpwuid(uid).pw_name}"
-    except KeyError:
-        return f"the user with uid {uid}"
+    name = name_of(uid)
+    return f"the user with uid {uid}" if name is None else f"the user {name}"
