@@ -120,6 +120,19 @@ def test_a_reused_pid_is_another_process(family: Family) -> None:
     assert alive(stray)
 
 
+@pytest.mark.skipif(ME != 0, reason="only root can have started what another user may not end")
+def test_a_process_that_is_not_its_owners_is_not_ended_and_not_said_to_have_ended() -> None:
+    with subprocess.Popen(["sleep", "600"]) as sudo:
+        try:
+            record = look_up(sudo.pid)
+            assert record is not None
+            assert not end_all(W, 65534, [record.id], 1.0)
+            assert alive(record.id)
+        finally:
+            sudo.kill()
+    assert end_all(W, 65534, [record.id], 1.0)
+
+
 def test_what_is_left_of_a_workload_is_its_family_and_its_namesakes_of_its_user(family: Family) -> None:
     parent = family.id(family.parent.pid)
     assert set(left_of(W, ME, [parent])) == {family.parent.pid, family.child, family.stray.pid}

@@ -87,4 +87,7 @@ class Reaper:
         if await asyncio.to_thread(end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S):
             self._apply(ProcessExited(awake_s(), workload.id, command.process, command.reason))
         else:
-            log.warning("process %s of %s (%s) does not end", command.process, workload.spec.name, workload.id)
+            record = None if command.process is None else look_up(command.process.pid)
+            others = record is not None and workload.spec.owner not in (0, record.uid)
+            why = "is another user's by now, and not ended" if others else "does not end"
+            log.warning("process %s of %s (%s) %s", command.process, workload.spec.name, workload.id, why)

@@ -202,6 +202,7 @@ def some_left_of(ended: Mapping[WorkloadId, tuple[int, Collection[ProcessId]]]) 
 def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], timeout_s: float) -> bool:
     """SIGKILL what is left of a workload until nothing is, or `timeout_s` has passed. True when nothing is left.
 
+    A known process that is not its owner's by now (sudo) is not ours to end: as long as it lives, something is left.
     Guardians come last: they end with their family, remove its files, and are all that holds it together. Blocks; for a
     helper thread. A process that is stuck in the driver is not waited for beyond the time. While a driver may have one
     locked, none is killed, not even who is about to unlock it: that takes `HELD_PATIENCE_S` more at most.
@@ -225,6 +226,8 @@ def end_all(workload: WorkloadId, owner: int, known: Collection[ProcessId], time
             return False
         time.sleep(pause_s)
         pause_s = min(0.1, pause_s * 2)
+    if any(alive(process) for process in known):
+        return False
     # Guardians that were killed could not delete them. An empty one that we may not delete is its owner's.
     places = cgroups.made_for(workload, owner)
     return all(end_cgroup(str(place), CGROUP_TIMEOUT_S) or not cgroups.members(place) for place in places)
