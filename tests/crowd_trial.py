@@ -21,9 +21,14 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.workload import Workload
 
 EVERY_GAIN: Final = Policy(
-    min_gain=0.001, cool_down_s=0.0, max_moves_per_hour=10**6, max_workloads_per_gpu=None, starvation_s=1e9
+    min_gain=0.001,
+    cool_down_s=0.0,
+    max_moves_per_hour=10**6,
+    max_moved_for_one=10**6,
+    max_workloads_per_gpu=None,
+    starvation_s=1e9,
 )
-"""The solver knows no price of a move for burst, no cool-down and no line: without them the answers can be compared."""
+"""The solver knows no price of a move for burst, no cool-down and no line, and moves as many as it takes for one."""
 CALM: Final = replace(EVERY_GAIN, min_gain=2.0)
 """Nobody moves for burst alone: whoever moves has to."""
 
