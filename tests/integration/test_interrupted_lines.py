@@ -99,7 +99,8 @@ def test_a_line_inside_a_gpu_cell_shows_nothing_of_ours_either(bench: Bench, boo
         wait_until(lambda: book.interrupt() or cell.over)
     finally:
         daemon.send_signal(signal.SIGCONT)
-    assert "nls_jupyter" not in "".join(cell.fail().outputs.document[-1]["traceback"])
+    (failed,) = [output for output in cell.fail().outputs.document if output["output_type"] == "error"]
+    assert "nls_jupyter" not in "".join(failed["traceback"])
 
 
 @pytest.mark.long("waits that are interrupted in each of their steps")
