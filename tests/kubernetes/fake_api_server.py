@@ -13,6 +13,7 @@ import subprocess
 import threading
 import uuid
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -90,12 +91,12 @@ class FakeApiServer:
         """Run a coroutine function in the server's thread."""
         return asyncio.run_coroutine_threadsafe(work(), self._loop).result(30)
 
-    async def _start(self) -> None:
+    async def _start(self, port: int = 0) -> None:
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
         await self._runner.setup()
-        await self._listen(0)
+        await self._listen(port)
 
     async def _listen(self, port: int) -> None:
         self._site = web.TCPSite(self._runner, "127.0.0.1", port)
@@ -206,7 +207,7 @@ class FakeApiServer:
 
         async def work() -> None:
             self._version += 1
-            for watcher in self._watchers:
+            for watcher in (each for each in self._watchers if each.since < self._version):
                 metadata = {"resourceVersion": str(self._version)}
                 watcher.queue.put_nowait({"type": "BOOKMARK", "object": {"kind": "Pod", "metadata": metadata}})
 
@@ -239,11 +240,22 @@ class FakeApiServer:
             self._changes.clear()
             self._version += 1000
             self._oldest = self._version
-            application = web.Application()
-            application.router.add_route("*", "/{path:.*}", self._handle)
-            self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
-            await self._runner.setup()
-            await self._listen(self.port)
+            await self._start(self.port)
+
+        self.do(work)
+
+    def backup(self) -> tuple[int, dict[tuple[str, str, str], dict[str, Any]]]:
+        """Everything that is stored, as etcd's snapshot has it."""
+        return self._version, deepcopy(self._objects)
+
+    def restore(self, backup: tuple[int, dict[tuple[str, str, str], dict[str, Any]]]) -> None:
+        """As after etcd was restored: objects and versions of then, and nobody is told what has come or gone since."""
+
+        async def work() -> None:
+            await self._stop()
+            self._version, self._objects = backup
+            self._changes, self._oldest = [], self._version
+            await self._start(self.port)
 
         self.do(work)
 
@@ -300,14 +312,13 @@ class FakeApiServer:
         response.enable_chunked_encoding()
         await response.prepare(request)
         since = int(request.query.get("resourceVersion") or 0)
-        watcher = _Watcher(collection, lambda o: _selected(request, namespace, o))
+        watcher = _Watcher(collection, since, lambda o: _selected(request, namespace, o))
         if since < self._oldest:
             gone = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
             watcher.queue.put_nowait({"type": "ERROR", "object": gone})
             watcher.queue.put_nowait(None)
         for change in self._changes:
-            if change.version > since:
-                watcher.tell(change)
+            watcher.tell(change)
         self._watchers.add(watcher)
         try:
             async with asyncio.timeout(float(request.query.get("timeoutSeconds") or 300)):
@@ -348,13 +359,16 @@ class FakeApiServer:
 
 
 class _Watcher:
-    def __init__(self, collection: str, selected: Callable[[dict[str, Any]], bool]) -> None:
+    """Hears what is newer than `since`, which may be a version that is still to come: until then it hears nothing."""
+
+    def __init__(self, collection: str, since: int, selected: Callable[[dict[str, Any]], bool]) -> None:
         self.collection = collection
+        self.since = since
         self.selected = selected
         self.queue: asyncio.Queue[dict[str, Any] | bytes | None] = asyncio.Queue()
 
     def tell(self, change: _Change) -> None:
-        if change.path == self.collection and self.selected(change.written):
+        if change.path == self.collection and change.version > self.since and self.selected(change.written):
             self.queue.put_nowait({"type": change.kind, "object": change.written})
 
 

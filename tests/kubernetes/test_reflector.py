@@ -378,6 +378,34 @@ def test_a_frozen_server_is_given_up_and_followed_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
+def test_what_is_known_grows_old_while_a_frozen_server_accepts_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_CALL_TIMEOUT_S", 0.05)
+
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        server.faults.frozen = True
+        await do(server.end_watches)
+
+        async def told() -> bool:
+            return "no answer" in (followed.reflector.trouble or "")
+
+        await eventually(told)
+        age_s, asked = followed.reflector.age_s or 0.0, server.requests["WATCH", PODS]
+
+        async def asked_again() -> bool:
+            return server.requests["WATCH", PODS] >= asked + 4
+
+        await eventually(asked_again)
+        assert (followed.reflector.age_s or 0.0) > age_s
+        assert "no answer" in str(followed.reflector.trouble)
+        assert followed.reflector.lists == 1
+
+    run(tmp_path, story)
+
+
+@pytest.mark.faults
 def test_a_watch_on_which_nothing_arrives_for_long_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "_QUIET_S", 0.2)
 
@@ -393,7 +421,26 @@ def test_a_watch_on_which_nothing_arrives_for_long_begins_anew(tmp_path: Path, m
         await eventually(anew)
         server.faults.deaf = False
         await followed.sees("first", "second")
-        assert followed.reflector.lists == 1
+
+    run(tmp_path, story)
+
+
+@pytest.mark.faults
+def test_a_server_that_was_restored_from_a_backup_is_heard_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "_QUIET_S", 0.2)
+
+    async def story(server: FakeApiServer, followed: Following) -> None:
+        await followed.stands()
+        backup = await asyncio.to_thread(server.backup)
+        for number in range(5):
+            await put(server, pod(f"later-{number}"))
+        await do(lambda: server.delete(PODS, pod("first")))
+        await followed.sees(*(f"later-{number}" for number in range(5)))
+        await do(lambda: server.restore(backup))
+        await put(server, pod("new"))
+        await followed.sees("first", "new")
 
     run(tmp_path, story)
 

@@ -272,6 +272,16 @@ def test_what_is_told_once_more_brings_no_deleted_object_back(kind: str) -> None
     follow(api, story)
 
 
+def test_an_object_that_a_restored_server_has_again_is_followed_whatever_its_versions_are() -> None:
+    async def story(reflector: Reflector[str]) -> None:
+        await until(lambda: reflector.records == {"train": "3"})
+
+    api = Scripted([([thing("train")], "100"), ([thing("train", "2", "50")], "60")])
+    api.watches = [[ACCEPTED, event("DELETED", "train", version="120"), error_event(410)]]
+    api.watches.append([ACCEPTED, event("MODIFIED", "train", "3", version="61")])
+    follow(api, story, lambda written: str(written["size"]))
+
+
 def test_one_object_that_cannot_be_read_costs_no_other_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
     def convert(written: Mapping[str, Any]) -> str:
         return str(int(written["size"]))

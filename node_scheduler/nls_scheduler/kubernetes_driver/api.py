@@ -10,7 +10,7 @@ import aiohttp
 
 from nls_scheduler.kubernetes_driver import access
 from nls_scheduler.kubernetes_driver.access import OLD_CA_VARIABLE, Access
-from nls_scheduler.kubernetes_driver.reflector import UNAUTHORIZED, ApiError, shortened
+from nls_scheduler.kubernetes_driver.reflector import GONE, UNAUTHORIZED, ApiError, shortened
 from nls_scheduler.kubernetes_driver.written import mapping, text
 
 if TYPE_CHECKING:
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 _CALL_TIMEOUT_S: Final = 30.0
 _CONNECT_TIMEOUT_S: Final = 10.0
 _QUIET_S: Final = 90.0
-"""Bookmarks come about each minute: a watch on which not a byte has come for so long has lost its connection."""
+"""Bookmarks come about each minute: a watch on which not a byte has come for so long has lost its connection, or waits
+for a version that its server does not have yet."""
 _LINE_LIMIT_BYTES: Final = 16 * 2**20
 _MESSAGE_LIMIT: Final = 1000
 _STRICT: Final = ("does not include key usage", "Missing Authority Key Identifier", "Basic Constraints of CA cert")
@@ -72,27 +73,29 @@ class KubernetesApi:
     async def watch(self, path: str, params: Mapping[str, str], timeout_s: float) -> AsyncIterator[dict[str, Any]]:
         """See `reflector.Api`; begins with `{"type": "CONNECTED"}` once the server has accepted."""
         timeout = aiohttp.ClientTimeout(total=timeout_s, connect=_CONNECT_TIMEOUT_S, sock_read=_QUIET_S)
+        response = await self._answer("GET", path, params, None, timeout)
         try:
-            response = await self._request("GET", path, params, None, timeout)
-            try:
-                yield {"type": "CONNECTED", "object": {}}
-                pending = b""
-                async for chunk in response.content.iter_any():
-                    *lines, pending = (pending + chunk).split(b"\n")
-                    if len(pending) > _LINE_LIMIT_BYTES:
-                        raise ApiError(_UNREADABLE, "an event that has no end")
-                    for line in lines:
-                        if line.strip():
-                            yield _parsed(line, _UNREADABLE)
-                if pending.strip():
-                    raise ApiError(0, "the watch broke off in the middle of an event")
-            finally:
-                response.close()
+            yield {"type": "CONNECTED", "object": {}}
+            pending = b""
+            async for chunk in response.content.iter_any():
+                *lines, pending = (pending + chunk).split(b"\n")
+                if len(pending) > _LINE_LIMIT_BYTES:
+                    raise ApiError(_UNREADABLE, "an event that has no end")
+                for line in lines:
+                    if line.strip():
+                        yield _parsed(line, _UNREADABLE)
+            if pending.strip():
+                raise ApiError(0, "the watch broke off in the middle of an event")
+        except aiohttp.ServerTimeoutError as error:
+            # A server that was restored from a backup is silent too, until it comes to the version that it was asked.
+            raise ApiError(GONE, f"nothing has come for {_QUIET_S:.0f} s, not even a bookmark") from error
         except TimeoutError:
             # The server should have ended it by then: what it has not said is found by the next watch.
             return
         except _BROKEN as error:
             raise ApiError(0, _sentence(error)) from error
+        finally:
+            response.close()
 
     async def close(self) -> None:
         """See `reflector.Api`."""
@@ -105,14 +108,30 @@ class KubernetesApi:
         self, method: str, path: str, params: Mapping[str, str], body: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
         timeout = aiohttp.ClientTimeout(total=_CALL_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
+        response = await self._answer(method, path, params, body, timeout)
         try:
-            response = await self._request(method, path, params, body, timeout)
-            try:
-                return _parsed(await response.read())
-            finally:
-                response.close()
+            return _parsed(await response.read())
         except TimeoutError as error:
-            raise ApiError(0, f"no answer within {_CALL_TIMEOUT_S:.0f} s") from error
+            raise _no_answer() from error
+        except _BROKEN as error:
+            raise ApiError(0, _sentence(error)) from error
+        finally:
+            response.close()
+
+    async def _answer(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: Mapping[str, Any] | None,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own
+    ) -> aiohttp.ClientResponse:
+        """As `_request`, whose head is there soon also where its body goes on for long. Raises ApiError only."""
+        try:
+            async with asyncio.timeout(_CALL_TIMEOUT_S):
+                return await self._request(method, path, params, body, timeout)
+        except TimeoutError as error:
+            raise _no_answer() from error
         except _BROKEN as error:
             raise ApiError(0, _sentence(error)) from error
 
@@ -176,6 +195,10 @@ def _parsed(text: bytes, status: int = 0) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ApiError(status, "what came is no object")
     return value
+
+
+def _no_answer() -> ApiError:
+    return ApiError(0, f"no answer within {_CALL_TIMEOUT_S:.0f} s")
 
 
 def _error(response: aiohttp.ClientResponse, text: str) -> ApiError:

@@ -183,7 +183,7 @@ class Reflector(Generic[Record]):
         cached = {} if self.lists else {"resourceVersion": "0"}
         objects, version = await self._api.list(self._path, {**self._params, **cached})
         self.lists += 1
-        self._unreadable = {}
+        self._unreadable, self._deleted = {}, {}
         read = ((uid, self._read(uid, written)) for written in objects if (uid := _uid(written)) is not None)
         records = {uid: record for uid, record in read if record is not None}
         self._version, self._heard_at = version, boottime_s()
