@@ -84,6 +84,31 @@ def test_a_reservation_that_has_been_told_to_end_is_no_owner() -> None:
     assert names(Told().see(reservation("g0", ZERO))) == ["kai-resource-reservation/gpu-reservation-g0"]
 
 
+def test_a_pod_that_has_been_told_to_end_waits_for_no_device() -> None:
+    told = Told(allocations={"default/train": (ZERO,)})
+    train = pod("train", gpus=1, scheduler="default-scheduler")
+    ending = pod("train", gpus=1, scheduler="default-scheduler", uid=train["metadata"]["uid"], dying=True)
+    told.see(train)
+    assert told.see(ending).claims.owners[0].gpus == (ZERO,), "its container may go on for a while"
+    told.allocations = {}
+    assert names(told.look()) == [], "a finalizer may keep it there for long"
+
+
+def test_a_part_that_has_been_told_to_end_and_whose_reservation_has_gone_waits_for_no_device() -> None:
+    told = Told()
+    told.see(reservation("g0", ZERO), shared_pod("train", "0.5", "g0"))
+    ending = shared_pod("train", "0.5", "g0", dying=True)
+    assert told.see(ending).claims.owners[0].gpus == (ZERO,)
+    told.requests = {"train": bind_request("train", groups=["g0"])}
+    assert names(told.miss("gpu-reservation-g0")) == []
+
+
+def test_a_pod_that_has_been_told_to_end_keeps_a_device_of_which_the_kubelet_says_nothing() -> None:
+    ending = pod_record(pod("train", gpus=1, scheduler="default-scheduler", dying=True), SOCKET_DIRECTORY)
+    assert ending is not None
+    assert [o.devices_to_come for o in look(Sources("node-a", {ending.uid: ending})).claims.owners] == [1]
+
+
 def test_a_reservation_whose_last_pod_has_gone_is_no_owner() -> None:
     told = Told()
     told.see(reservation("g0", ZERO), ours())

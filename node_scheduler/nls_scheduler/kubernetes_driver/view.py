@@ -190,6 +190,8 @@ class _Look:
             # How many its claims give is not known while they cannot be read.
             self._homes[pod.uid] = known if len(known) == (demand.devices or len(known)) else ()
             return
+        if self._has_left(pod):
+            return
         coming = 0
         if demand.whole:
             coming = self._to_come(pod.key, demand.devices + demand.initial_devices, known)
@@ -198,6 +200,10 @@ class _Look:
         size = self._request_bytes(pod, known)
         differs_on = {uuid: of for uuid in known if (of := self._claimed_bytes(pod, uuid, size)) != size}
         self._owners[pod.uid] = Owner(pod.uid, pod.key, known, size, coming, differs_on)
+
+    def _has_left(self, pod: PodRecord) -> bool:
+        """Whether a pod that has been told to end has no device any more, though it may be there for long."""
+        return pod.dying and self._sources.allocations is not None and not self._devices_of(pod)
 
     def _devices_of(self, pod: PodRecord) -> tuple[GpuUuid, ...]:
         """As its claims and the kubelet gave them, or as KAI says: that comes first only for parts, which it gives."""
@@ -241,7 +247,7 @@ class _Look:
         bound = self._by_key.get(request.pod)
         if bound is not None and bound.uid in self._signals:
             known = self._devices_of(bound) if bound.demand is not None else ()
-            if known or bound.managed:
+            if known or bound.managed or self._has_left(bound):
                 return
             self._owners.pop(bound.uid, None)
         pod = bound or self._sources.elsewhere.get(request.pod)
