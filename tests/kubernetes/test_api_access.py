@@ -56,7 +56,9 @@ def test_a_token_that_is_refused_is_read_again_at_once(tmp_path: Path, monkeypat
         try:
             server.faults.answers = [(401, {})]
             (tmp_path / "token").write_text("renewed")
-            await api.create("/api/v1/namespaces/default/events", {"kind": "Event"})
+            of = {"name": "there", "namespace": "default"}
+            event = {"kind": "Event", "metadata": of, "involvedObject": of}
+            await api.create("/api/v1/namespaces/default/events", event)
             assert server.authorizations == {"Bearer secret", "Bearer renewed"}
             asked = server.requests.total()
             server.faults.answers = [(401, {})]

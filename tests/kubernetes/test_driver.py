@@ -74,6 +74,23 @@ def test_one_kind_that_rbac_refuses_is_told_and_the_others_go_on(
 
 
 @pytest.mark.faults
+@pytest.mark.faults
+def test_events_that_rbac_refuses_are_told_in_the_status(tmp_path: Path) -> None:
+    def before(server: ApiServer) -> None:
+        server.refuse("/api/v1/namespaces/default/events")
+        server.put(PODS, pod("bad", annotations={"gpu-fraction": "half"}))
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, _: NodeOfTests) -> None:
+        await until(lambda: "Events are refused" in (cluster.trouble or ""))
+        assert cluster.not_ready is None
+        server.permit("/api/v1/namespaces/default/events")
+        await do(lambda: server.put(PODS, pod("worse", annotations={"gpu-fraction": "none"})))
+        await until(lambda: cluster.trouble is None)
+
+    with FakeKubelet(tmp_path / "kubelet.sock"):
+        run(tmp_path, story, before=before)
+
+
 def test_until_the_first_list_nobody_s_gpus_are_kept_back_and_its_age_is_told(tmp_path: Path) -> None:
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
         assert isinstance(server, FakeApiServer)

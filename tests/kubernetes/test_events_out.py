@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from fake_api_server import is_subdomain
 from nls_scheduler.kubernetes_driver import events_out
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.pace import Pace
@@ -50,32 +52,36 @@ def test_an_event_that_nobody_has_answered_is_written_again_and_once(at_last: Ap
 
 
 class SlowApi:
-    """Takes Events as fast as it is let, and keeps them."""
+    """Takes Events as fast as it is let, after these refusals, and keeps them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *refusals: ApiError) -> None:
+        self.refusals = list(refusals)
         self.open = asyncio.Event()
         self.taken: list[dict[str, Any]] = []
 
     async def create(self, _path: str, body: dict[str, Any]) -> None:
         await self.open.wait()
+        if self.refusals:
+            raise self.refusals.pop(0)
         self.taken.append(body)
 
 
 def written_by(
-    tell: Callable[[EventWriter], None], monkeypatch: pytest.MonkeyPatch
+    tell: Callable[[EventWriter], None], monkeypatch: pytest.MonkeyPatch, api: SlowApi | None = None
 ) -> tuple[list[dict[str, Any]], int]:
     """What comes of what is told at once, and how much is lost."""
     monkeypatch.setattr(events_out, "_PAUSE_S", 0.0)
 
     async def main() -> tuple[list[dict[str, Any]], int]:
-        api = SlowApi()
+        nonlocal api
+        api = api or SlowApi()
         writer = EventWriter(api, "node-a", PACE)  # type: ignore[arg-type]
         tell(writer)
         task = asyncio.create_task(writer.run())
         api.open.set()
 
         async def all_of_them() -> bool:
-            return writer.waiting == 0 and writer.written == len(api.taken)
+            return bool(api.taken) and writer.waiting == 0 and writer.written == len(api.taken)
 
         await eventually(all_of_them)
         task.cancel()
@@ -106,3 +112,68 @@ def test_the_same_again_while_it_waits_is_counted_and_not_lost(monkeypatch: pyte
     taken, lost = written_by(tell, monkeypatch)
     assert [(each["reason"], each["count"]) for each in taken] == [("GpuSuspended", 25), ("GpuMoved", 25)]
     assert lost == 0
+
+
+REFUSED = 'HTTP 403: events is forbidden: User "nls" cannot create resource "events" in API group "" in the namespace'
+ENDING = "HTTP 403: unable to create new content in namespace default because it is being terminated"
+
+
+def test_events_that_nobody_may_write_are_told_until_somebody_grants_it() -> None:
+    async def main() -> None:
+        api = SlowApi(ApiError(403, ENDING), ApiError(403, REFUSED))
+        api.open.set()
+        writer = EventWriter(api, "node-a", PACE)  # type: ignore[arg-type]
+        task = asyncio.create_task(writer.run())
+
+        async def done() -> bool:
+            return writer.lost + writer.written == told
+
+        writer.once(POD, "GpuRequestInvalid", "of a namespace that ends")
+        told = 1
+        await eventually(done)
+        assert writer.trouble is None, "one namespace has no Events any more"
+        writer.once(POD, "GpuRequestInvalid", "half is no number")
+        told = 2
+        await eventually(done)
+        assert "grant create in the daemon's role" in str(writer.trouble)
+        writer.once(POD, "GpuRequestInvalid", "a third is no number")
+        told = 3
+        await eventually(done)
+        assert (writer.trouble, writer.lost) == (None, 2)
+        task.cancel()
+
+    asyncio.run(main())
+
+
+def test_an_event_says_when_it_was_told_and_not_when_the_server_was_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    monkeypatch.setattr(events_out, "_now", lambda: now)
+
+    def tell(writer: EventWriter) -> None:
+        nonlocal now
+        for _ in range(2):
+            writer.entry(POD, {"event": "moved", "name": "book.ipynb", "reason": "train owns GPU 0"})
+            now += timedelta(minutes=5)
+
+    ((event,), _) = written_by(tell, monkeypatch)
+    assert event["count"] == 2
+    assert (event["firstTimestamp"], event["lastTimestamp"]) == ("2026-11-29T12:00:00Z", "2026-11-29T12:05:00Z")
+
+
+def test_a_server_that_asks_for_a_day_of_rest_is_asked_again_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, lost = written_by(
+        lambda writer: writer.once(POD, "GpuRequestInvalid", "half is no number"),
+        monkeypatch,
+        SlowApi(ApiError(429, "HTTP 429: not now", 86_400.0)),
+    )
+    assert (len(taken), lost) == (1, 0)
+
+
+@pytest.mark.parametrize("name", ["a" * 253, f"{'a' * 199}.{'b' * 53}", f"{'a' * 199}-{'b' * 53}"])
+def test_an_event_of_a_pod_of_any_name_has_a_name_that_the_server_accepts(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = PodRecord("uid-1", "default", name)
+    (event,), _ = written_by(lambda writer: writer.once(pod, "GpuRequestInvalid", "half is no number"), monkeypatch)
+    assert is_subdomain(event["metadata"]["name"])
+    assert event["involvedObject"]["name"] == name

@@ -181,7 +181,8 @@ class KubernetesCluster:
     def trouble(self) -> str | None:
         """See `cluster.Cluster`."""
         followed = (self._policy, *self._reflectors, self._dynamic, self._topology, self._kubelet, self._view)
-        told = (part.trouble for part in (self._looks, self._steps, *followed, self._heartbeat) if part is not None)
+        work = (self._looks, self._steps, *followed, self._heartbeat, self._events)
+        told = (part.trouble for part in work if part is not None)
         return self._no_such_node or next((why for why in told if why is not None), self._cordoned)
 
     @property

@@ -39,17 +39,21 @@ _MESSAGE_LIMIT: Final = 1000
 """The API server refuses more than 1,024 characters."""
 _PAUSE_S: Final = 0.1
 _CONFLICT: Final = 409
+_NO_RIGHT: Final = "cannot create resource"
+"""As the API server says of a role. It forbids also what comes into a namespace that ends, or beyond a quota."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """An Event that is not written yet, and how often it was told since."""
+    """An Event that is not written yet: when it was told first and last, and how often."""
 
     pod: PodRecord
     reason: str
     message: str
     kind: str
+    first: datetime
+    last: datetime
     count: int = 1
 
 
@@ -66,6 +70,8 @@ class EventWriter:
         self._complained = False
         self.written = 0
         self.lost = 0
+        self.trouble: str | None = None
+        """Why none can be written, where somebody has to grant it."""
 
     def entry(self, pod: PodRecord, entry: Mapping[str, Any]) -> None:
         """An entry of the history about a workload of `pod`."""
@@ -98,6 +104,7 @@ class EventWriter:
         message = shortened(message, _MESSAGE_LIMIT)
         key = (pod.uid, reason, message)
         if (known := self._waiting.get(key)) is not None:
+            known.last = _now()
             known.count += 1
             return
         of_the_pod = [each for each in self._waiting if each[0] == pod.uid]
@@ -106,7 +113,7 @@ class EventWriter:
         if len(self._waiting) >= _WAITING:
             self.lost += 1
             return
-        self._waiting[key] = _Waiting(pod, reason, message, kind)
+        self._waiting[key] = _Waiting(pod, reason, message, kind, now := _now(), now)
         self._something_waits.set()
 
     async def run(self) -> None:
@@ -134,27 +141,36 @@ class EventWriter:
                 self._complained = True
                 if not isinstance(error, ApiError) or not error.retriable:
                     self.lost += 1
+                    if _NO_RIGHT in str(error):
+                        self.trouble = f"Kubernetes Events are refused: grant create in the daemon's role ({error})"
                     return
-                await asyncio.sleep(max(self._pace.back_off_s(failures), error.retry_after_s or 0.0))
+                await asyncio.sleep(self._pace.pause_s(failures, error.retry_after_s))
         self.written += 1
-        self._complained = False
+        self._complained, self.trouble = False, None
 
     def _body(self, waiting: _Waiting) -> dict[str, Any]:
         pod = waiting.pod
-        now = datetime.now(tz=UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         about = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": f"{pod.name[:200]}.{secrets.token_hex(8)}", "namespace": pod.namespace},
+            "metadata": {"name": f"{pod.name[:200].rstrip('-.')}.{secrets.token_hex(8)}", "namespace": pod.namespace},
             "involvedObject": about,
             "reason": waiting.reason,
             "message": waiting.message,
             "type": waiting.kind,
             "count": waiting.count,
-            "firstTimestamp": now,
-            "lastTimestamp": now,
+            "firstTimestamp": _written(waiting.first),
+            "lastTimestamp": _written(waiting.last),
             "source": {"component": COMPONENT, "host": self._node},
             "reportingComponent": COMPONENT,
             "reportingInstance": self._node,
         }
+
+
+def _now() -> datetime:
+    return datetime.now(tz=UTC)
+
+
+def _written(moment: datetime) -> str:
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -45,6 +45,10 @@ class Pace:
         longest_s = min(self.most_s, self.least_s * 2.0 ** min(failures, 20))
         return random.uniform(self.least_s / 2, longest_s)  # noqa: S311 - spreads load, keeps no secret
 
+    def pause_s(self, failures: int, asked_s: float | None) -> float:
+        """The same where the server asks to be left alone for `asked_s`, as far as that is to be believed."""
+        return max(self.back_off_s(failures), min(asked_s or 0.0, 10 * self.most_s))
+
 
 class Rounds:
     """Work that is done again and again and never ends for good: what nobody foresaw is told, and a round is missed."""

@@ -285,7 +285,7 @@ class Reflector(Generic[Record]):
         if error.status == REFUSED and not (self.synced or self.refused):
             self.refused = True
             self._changed()
-        return max(self._back_off(), min(error.retry_after_s or 0.0, 10 * self._pace.most_s))
+        return self._back_off(error.retry_after_s)
 
     def _after_its_end(self) -> float:
         """A watch has ended before it stood; how long to wait before the next."""
@@ -313,9 +313,9 @@ class Reflector(Generic[Record]):
             log.warning("%s cannot be followed: %s", self._path, why)
             self._why = why
 
-    def _back_off(self) -> float:
+    def _back_off(self, asked_s: float | None = None) -> float:
         self._failures += 1
-        return self._pace.back_off_s(self._failures)
+        return self._pace.pause_s(self._failures, asked_s)
 
 
 def shortened(text: str, limit: int = 1000) -> str:
