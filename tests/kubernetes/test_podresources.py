@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from fake_kubelet import FakeKubelet
-from nls_scheduler.kubernetes_driver.podresources import PodResources
+from nls_scheduler.kubernetes_driver.podresources import KubeletError, PodResources
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,3 +56,19 @@ def test_what_is_told_of_one_pod_in_several_places_is_all_its_own(tmp_path: Path
     with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.allocations, kubelet.ending = {"default/train": ["GPU-1"]}, {"default/train": ["GPU-2"]}
         assert told(kubelet) == {"default/train": ("GPU-1", "GPU-2")}
+
+
+def test_a_kubelet_that_is_back_is_heard_at_once_however_long_it_was_away(tmp_path: Path) -> None:
+    async def main() -> None:
+        client = PodResources(tmp_path / "kubelet.sock")
+        try:
+            for _ in range(3):
+                with pytest.raises(KubeletError):
+                    await client.allocations()
+            with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
+                kubelet.allocations = {"default/train": ["GPU-0"]}
+                assert await client.allocations() == {"default/train": ("GPU-0",)}
+        finally:
+            await client.close()
+
+    asyncio.run(main())

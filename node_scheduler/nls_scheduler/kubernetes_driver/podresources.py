@@ -73,8 +73,16 @@ class PodResources:
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
-        options = [("grpc.max_receive_message_length", _ANSWER_LIMIT_BYTES), ("grpc.default_authority", "localhost")]
-        self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=options)
+        self._connect()
+
+    def _connect(self) -> None:
+        """Anew after each failure: a channel that has failed for long waits for two minutes before it tries again."""
+        options = [
+            ("grpc.max_receive_message_length", _ANSWER_LIMIT_BYTES),
+            ("grpc.default_authority", "localhost"),
+            ("grpc.use_local_subchannel_pool", 1),  # the one of the channel before waits
+        ]
+        self._channel = grpc.aio.insecure_channel(f"unix:{self._socket}", options=options)
         # What comes is decoded here: gRPC makes nothing of an answer that it cannot decode.
         self._list = self._channel.unary_unary(METHOD, request_serializer=lambda message: message.SerializeToString())
 
@@ -89,6 +97,8 @@ class PodResources:
         except DecodeError as error:
             raise KubeletError(f"what the kubelet says of its devices cannot be read ({self._socket})") from error
         except grpc.aio.AioRpcError as error:
+            await self._channel.close()
+            self._connect()
             raise KubeletError(
                 f"the kubelet does not say which devices it gave ({self._socket}): {error.details()}"
             ) from error
