@@ -60,6 +60,15 @@ def pod(
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
+def mirror_pod(name: str, static_uid: str, **options: Any) -> dict[str, Any]:
+    """What the kubelet writes of a static pod, of which it alone knows the UID (`CreateMirrorPod`)."""
+    hashes = dict.fromkeys(("kubernetes.io/config.hash", "kubernetes.io/config.mirror"), static_uid)
+    written = pod(name, scheduler="default-scheduler", annotations=hashes, **options)
+    owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": "0-node", "controller": True}
+    written["metadata"]["ownerReferences"] = [owner]
+    return written
+
+
 def shared_pod(name: str, fraction: str, group: str | None = None, **options: Any) -> dict[str, Any]:
     """A pod of KAI's with a part of a device."""
     labels = {"runai-gpu-group": group} if group is not None else {}

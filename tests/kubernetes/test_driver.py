@@ -33,6 +33,7 @@ from objects import (
     RESOURCE_SLICES,
     bind_request,
     config_map,
+    mirror_pod,
     node,
     pod,
     reservation,
@@ -165,6 +166,28 @@ def test_the_unit_of_gpu_memory_is_the_cluster_s(tmp_path: Path) -> None:
         await until(lambda: "gpu_memory_unit is MiB or MB" in str(cluster.trouble))
 
     run(tmp_path, story, before=before)
+
+
+def test_a_static_pod_stays_the_same_when_its_mirror_is_made_again(tmp_path: Path) -> None:
+    static_uid = "8f6a44fc62e8cb075753c843896568ca"
+
+    def mirror() -> dict[str, Any]:
+        return mirror_pod("monitor-node-a", static_uid, gpus=1)
+
+    def before(server: ApiServer) -> None:
+        server.put(PODS, mirror())
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: host.owners() == {static_uid: (ONE,)})
+        await do(lambda: server.delete(PODS, mirror()))
+        await until(lambda: not cluster._knows(static_uid))
+        await do(lambda: server.put(PODS, mirror()))
+        await until(lambda: cluster._knows(static_uid))
+        assert host.owners() == {static_uid: (ONE,)}
+
+    with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
+        kubelet.allocations = {"default/monitor-node-a": [ONE]}
+        run(tmp_path, story, before=before)
 
 
 def test_a_pod_that_vanishes_while_its_notebook_runs_changes_nothing_for_the_others(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
 
 from nls_scheduler.kubernetes_driver.bind_requests import bind_request as parse_bind_request
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
-from objects import SOCKET_DIRECTORY, bind_request, pod, reservation, shared_pod
+from objects import SOCKET_DIRECTORY, bind_request, mirror_pod, pod, reservation, shared_pod
 
 
 def record(written: dict[str, Any]) -> PodRecord:
@@ -105,6 +106,24 @@ def test_a_pod_that_has_ended_holds_nothing(phase: str) -> None:
 )
 def test_an_object_without_identity_is_none(broken: dict[str, Any]) -> None:
     assert pod_record(broken, SOCKET_DIRECTORY) is None
+
+
+STATIC = "8f6a44fc62e8cb075753c843896568ca"
+
+
+def test_a_static_pod_has_the_uid_that_its_cgroup_has() -> None:
+    assert record(mirror_pod("monitor-node-a", STATIC)).uid == STATIC
+
+
+@pytest.mark.parametrize("said", [str(uuid.uuid4()), "", "x" * 32, 7])
+def test_what_can_be_another_pod_s_uid_is_no_static_pod_s(said: Any) -> None:
+    assert record(mirror_pod("monitor-node-a", said, uid="0-api")).uid == "0-api"
+
+
+def test_a_pod_of_no_node_is_no_static_one() -> None:
+    written = mirror_pod("monitor-node-a", STATIC, uid="0-api")
+    written["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "a"}]
+    assert record(written).uid == "0-api"
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,10 @@ from nls_scheduler.kubernetes_driver.overfull_homes import OverfullHomes
 from nls_scheduler.kubernetes_driver.pace import Pace, Rounds
 from nls_scheduler.kubernetes_driver.passing import Passing
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
-from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
+from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record, pod_uid
 from nls_scheduler.kubernetes_driver.policy_in_use import PolicyInUse
 from nls_scheduler.kubernetes_driver.quantities import MIB, counted_memory_bytes
-from nls_scheduler.kubernetes_driver.reflector import Api, Reflector
+from nls_scheduler.kubernetes_driver.reflector import Api, Reflector, uid_of
 from nls_scheduler.kubernetes_driver.tenancy import allotment
 from nls_scheduler.kubernetes_driver.vacating import ClusterMetrics, Vacating
 from nls_scheduler.kubernetes_driver.view import Sources, View, look
@@ -113,7 +113,7 @@ class KubernetesCluster:
         self._policy = PolicyInUse(self._settings.config_map, host.use)
         self._elsewhere = ByName(api, _PODS, self._pod, self._changed)
         own = f"spec.nodeName={self._settings.node}"
-        self._pods = self._follow(_PODS, own, self._pod)
+        self._pods = self._follow(_PODS, own, self._pod, uid=pod_uid)
         self._nodes = self._follow("/api/v1/nodes", f"metadata.name={self._settings.node}", node_record)
         self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, of_all_nodes=True)
         slices = self._follow(resource_slices.PATH, own, resource_slices.resource_slice, optional=True)
@@ -289,12 +289,13 @@ class KubernetesCluster:
         *,
         of_all_nodes: bool = False,
         optional: bool = False,
+        uid: Callable[[Mapping[str, Any]], str] = uid_of,
     ) -> Reflector[Any]:
         """What is this node's own is asked for at once; what all nodes ask for, one after another."""
         params = {"fieldSelector": selector} if selector else {}
         pace = self._settings.pace if of_all_nodes else replace(self._settings.pace, spread_s=0.0)
         optional = optional or of_all_nodes
-        return Reflector(self._api, path, params, convert, self._changed, pace=pace, optional=optional)
+        return Reflector(self._api, path, params, convert, self._changed, pace=pace, optional=optional, uid=uid)
 
     def _follow_map(self, named: str | None, convert: Callable[..., Any]) -> Reflector[Any] | None:
         """The ConfigMap `namespace/name`, if one is named."""

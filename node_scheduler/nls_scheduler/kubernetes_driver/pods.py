@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,8 @@ RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-re
 QUEUE_LABELS: Final = ("kai.scheduler/queue", "runai/queue")
 PRIORITY_CLASSES: Final[Mapping[str, int]] = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
 MANAGED_ANNOTATION: Final = "nls-jupyter/managed"
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+_STATIC_UID: Final = re.compile("[0-9a-f]{32}")
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 
 
@@ -32,7 +35,7 @@ class PodRecord:
     """One pod of this node, as far as GPUs are concerned.
 
     Attributes:
-        uid: never reused, unlike its name.
+        uid: see `pod_uid`; unlike its name never another pod's.
         node: where it is bound; empty: nowhere yet.
         ended: it holds nothing any more.
         dying: it has been told to end.
@@ -98,6 +101,18 @@ class _Parts:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
+def pod_uid(pod: Mapping[str, Any]) -> str:
+    """As the kubelet knows it, which is what its cgroup and its Events name; empty for an object without one.
+
+    Of a static pod the API server has a mirror, with a UID of its own and a new one each time that it is made again.
+    The static pod's is a hash of its manifest, which cannot be any other pod's.
+    """
+    metadata = mapping(pod, "metadata")
+    static = texts(metadata.get("annotations")).get(MIRROR_ANNOTATION, "")
+    is_mirror = any(owner.get("kind") == "Node" for owner in objects(metadata.get("ownerReferences")))
+    return static if is_mirror and _STATIC_UID.fullmatch(static) else text(metadata.get("uid"))
+
+
 def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | None:
     """The record of a pod; `None` for an object without identity. `socket_directory`: of the daemon, on the node."""
     metadata = mapping(pod, "metadata")
@@ -108,7 +123,8 @@ def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | Non
         texts(metadata.get("labels")),
         texts(metadata.get("annotations")),
     )
-    uid, namespace, name = (text(metadata.get(field)) for field in ("uid", "namespace", "name"))
+    uid = pod_uid(pod)
+    namespace, name = text(metadata.get("namespace")), text(metadata.get("name"))
     if not uid or not namespace or not name:
         return None
     containers = _containers(parts.spec)

@@ -68,6 +68,11 @@ class Api(Protocol):
         """Give the connections back."""
 
 
+def uid_of(written: Mapping[str, Any]) -> str:
+    """The UID that the API server gave an object."""
+    return text(mapping(written, "metadata").get("uid"))
+
+
 class Reflector(Generic[Record]):
     """The objects of one collection as they are now, by UID."""
 
@@ -81,10 +86,11 @@ class Reflector(Generic[Record]):
         *,
         pace: Pace | None = None,
         optional: bool = False,
+        uid: Callable[[Mapping[str, Any]], str] = uid_of,
     ) -> None:
         """`changed` is called in the loop after each change; `convert` gives `None` for what is of no interest.
 
-        `optional`: a cluster without this kind of object is no fault.
+        `optional`: a cluster without this kind of object is no fault. `uid`: of an object; empty: it has none.
         """
         self._api = api
         self._path = path
@@ -93,6 +99,7 @@ class Reflector(Generic[Record]):
         self._changed = changed
         self._pace = pace or Pace()
         self._optional = optional
+        self._uid = uid
         self._version: str | None = None
         self._failures = 0
         self._ended_soon = 0
@@ -184,7 +191,7 @@ class Reflector(Generic[Record]):
         objects, version = await self._api.list(self._path, {**self._params, **cached})
         self.lists += 1
         self._unreadable, self._deleted = {}, {}
-        read = ((uid, self._read(uid, written)) for written in objects if (uid := _uid(written)) is not None)
+        read = ((uid, self._read(uid, written)) for written in objects if (uid := self._uid(written)))
         records = {uid: record for uid, record in read if record is not None}
         self._version, self._heard_at = version, boottime_s()
         news = records != self.records or not self.synced
@@ -226,12 +233,12 @@ class Reflector(Generic[Record]):
                 code if isinstance(code, int) else _DEFECT, shortened(str(written.get("message", "an error event")))
             )
         self._heard_at = boottime_s()
-        uid, version = _uid(written), _version(written)
-        if uid is not None and kind != "DELETED" and _is_older(version, self._deleted.get(uid)):
+        uid, version = self._uid(written), _version(written)
+        if uid and kind != "DELETED" and _is_older(version, self._deleted.get(uid)):
             return
         if version is not None:
             self._version = version
-        if kind == "BOOKMARK" or uid is None:
+        if kind == "BOOKMARK" or not uid:
             return
         before = self.records.get(uid)
         self._unreadable.pop(uid, None)
@@ -321,10 +328,6 @@ class Reflector(Generic[Record]):
 def shortened(text: str, limit: int = 1000) -> str:
     """`text` with no more than `limit` characters; one that was cut says so."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _uid(written: Mapping[str, Any]) -> str | None:
-    return text(mapping(written, "metadata").get("uid")) or None
 
 
 def _version(written: Mapping[str, Any]) -> str | None:
