@@ -389,6 +389,28 @@ def test_what_a_claim_gives_is_known_without_the_kubelet_and_who_only_looks_owns
         run(tmp_path, story, before=before)
 
 
+def test_what_a_claim_gives_stays_known_while_its_driver_is_away(tmp_path: Path) -> None:
+    published = resource_slice({"gpu-0": ZERO, "gpu-1": ONE})
+
+    def before(server: ApiServer) -> None:
+        server.put(RESOURCE_SLICES, published)
+        server.put(RESOURCE_CLAIMS, resource_claim("train", result("gpu-1"), pods=("1",)))
+        server.put(PODS, claiming("train", "1"))
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: host.owners() == {"1": (ONE,)})
+        # The kubelet does so with those of a driver that has not registered again within 30 s.
+        await do(lambda: server.delete(RESOURCE_SLICES, published))
+        await until(lambda: not cluster._dynamic._slices.records)
+        await do(lambda: server.put(PODS, pod("another", gpus=1, uid="2", scheduler="default-scheduler")))
+        await until(lambda: "2" in host.owners())
+        assert host.owners() == {"1": (ONE,), "2": ()}
+        await do(lambda: server.put(RESOURCE_SLICES, resource_slice({"gpu-0": ONE, "gpu-1": ZERO})))
+        await until(lambda: host.owners() == {"1": (ZERO,), "2": ()})
+
+    run(tmp_path, story, before=before)
+
+
 def test_what_kai_is_about_to_give_to_a_claim_is_known_before_the_pod_is_bound(tmp_path: Path) -> None:
     decision = bind_request("train", count=0)
     allocation = {"devices": {"results": [result("gpu-1", consumedCapacity={"memory": "6Gi"})]}}

@@ -39,13 +39,22 @@ def uuids(*written: dict[str, Any]) -> dict[str, str]:
             {"gpu-0": "GPU-a", "gpu-1": "GPU-b"},
         ),
         ([resource_slice({"gpu-0": "GPU-b"}, generation=2), resource_slice({"gpu-0": "GPU-a"})], {"gpu-0": "GPU-b"}),
+        (
+            [
+                resource_slice({"gpu-0": "GPU-c"}, generation=2),
+                resource_slice({"gpu-0": "GPU-a"}),
+                resource_slice({"gpu-1": "GPU-b"}),
+            ],
+            {"gpu-0": "GPU-c", "gpu-1": "GPU-b"},
+        ),
         ([resource_slice({"channel-0": "x"}, driver="compute-domain.nvidia.com")], {}),
     ],
     ids=[
         "minor numbers are no indexes",
         "a slice of a GPU",
         "two slices of one pool",
-        "only the newest generation counts",
+        "the newest generation counts",
+        "of what it names",
         "another driver's",
     ],
 )

@@ -27,6 +27,7 @@ class DynamicResources:
     ) -> None:
         """`again_s`: between two readings of a claim that does not say what its pod has."""
         self._slices = slices
+        self._known: dict[str, Device] = {}
         self._claims = ByName(api, resource_claims.PATH, resource_claims.resource_claim, changed, again_s=again_s)
 
     @property
@@ -35,8 +36,10 @@ class DynamicResources:
         return self._claims.trouble
 
     @property
-    def _devices(self) -> dict[str, Device]:
-        return resource_slices.devices_of(self._slices.records.values())
+    def _devices(self) -> Mapping[str, Device]:
+        """What was said last of each: the slices of a driver that is away for half a minute are deleted."""
+        self._known |= resource_slices.devices_of(self._slices.records.values())
+        return self._known
 
     def ask(self, pods: Collection[PodRecord]) -> None:
         """For the claims of `pods`, once the slices are known: a device's name alone says nothing."""

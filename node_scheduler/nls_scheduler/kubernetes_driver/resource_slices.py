@@ -44,7 +44,7 @@ class ResourceSlice:
 
     Attributes:
         pool: its name.
-        generation: of the pool; slices of an earlier one are out of date.
+        generation: of the pool.
         devices: by name; one that says nothing of a Gpu is missing.
     """
 
@@ -77,11 +77,12 @@ def device_id(pool: str, device: str) -> str:
 
 
 def devices_of(slices: Iterable[ResourceSlice]) -> dict[str, Device]:
-    """Devices by `device_id`, of the newest generation of each pool."""
+    """Devices by `device_id`, as the newest generation that names it has each.
+
+    A driver writes the slices of a generation one after another, and a pod keeps a device that is in none any more.
+    """
     known = sorted(slices, key=lambda each: each.generation)
-    newest = {each.pool: each.generation for each in known}
-    current = (each for each in known if each.generation == newest[each.pool])
-    return {device_id(each.pool, name): device for each in current for name, device in each.devices.items()}
+    return {device_id(each.pool, name): device for each in known for name, device in each.devices.items()}
 
 
 def gpu_of(name: str, devices: Mapping[str, Device], gpus: Collection[str]) -> str:
