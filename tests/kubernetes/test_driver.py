@@ -190,6 +190,42 @@ def test_a_static_pod_stays_the_same_when_its_mirror_is_made_again(tmp_path: Pat
         run(tmp_path, story, before=before)
 
 
+def book_and_train(server: ApiServer) -> None:
+    server.put(PODS, pod("book", gpus=1, managed=True, uid="book", scheduler="default-scheduler"))
+    server.put(PODS, pod("train", gpus=1, uid="train", scheduler="default-scheduler"))
+
+
+def test_a_kubelet_that_has_just_started_and_knows_no_pod_yet_takes_nothing_from_anybody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubelet, "_QUIET_S", 0.01)
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: host.owners() == {"train": (ONE,)})
+        host.submit("book", 16, ZERO)
+        fake.allocations = {}
+        await until(lambda: cluster._kubelet.allocations == {})
+        await do(lambda: server.put(PODS, pod("another", gpus=1, uid="another", scheduler="default-scheduler")))
+        await until(lambda: "another" in host.owners())
+        assert host.owners() == {"train": (ONE,), "another": ()}
+        assert host.state.workloads[WorkloadId("book")].home == (ZERO,)
+        await do(lambda: server.delete(PODS, pod("train")))
+        await until(lambda: "train" not in host.owners())
+
+    with FakeKubelet(tmp_path / "kubelet.sock") as fake:
+        fake.allocations = {"default/book": [ZERO], "default/train": [ONE]}
+        run(tmp_path, story, before=book_and_train)
+
+
+def test_a_home_that_nobody_knows_any_more_stays_what_it_was(tmp_path: Path) -> None:
+    async def story(_: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        host.submit("book", 16, ZERO)
+        await until(lambda: cluster._view is not None)
+        assert host.state.workloads[WorkloadId("book")].home == (ZERO,)
+
+    run(tmp_path, story, before=book_and_train)
+
+
 def test_a_pod_that_vanishes_while_its_notebook_runs_changes_nothing_for_the_others(tmp_path: Path) -> None:
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
         await do(lambda: server.put(PODS, reservation("g0", ZERO)))

@@ -103,6 +103,11 @@ def test_a_part_that_has_been_told_to_end_and_whose_reservation_has_gone_waits_f
     assert names(told.miss("gpu-reservation-g0")) == []
 
 
+def test_a_pod_that_has_been_told_to_end_and_still_runs_keeps_its_device() -> None:
+    ending = pod("train", gpus=1, scheduler="default-scheduler", dying=True, started_at="2026-11-23T09:00:00Z")
+    assert [owner.devices_to_come for owner in Told().see(ending).claims.owners] == [1]
+
+
 def test_a_pod_that_has_been_told_to_end_keeps_a_device_of_which_the_kubelet_says_nothing() -> None:
     ending = pod_record(pod("train", gpus=1, scheduler="default-scheduler", dying=True), SOCKET_DIRECTORY)
     assert ending is not None

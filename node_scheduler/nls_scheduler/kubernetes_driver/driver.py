@@ -21,6 +21,7 @@ from nls_scheduler.kubernetes_driver.first_list import held_back, remembered
 from nls_scheduler.kubernetes_driver.heartbeat import Heartbeat
 from nls_scheduler.kubernetes_driver.held_starts import HeldStarts
 from nls_scheduler.kubernetes_driver.kubelet import Kubelet
+from nls_scheduler.kubernetes_driver.lasting_allocations import LastingAllocations
 from nls_scheduler.kubernetes_driver.nodes import CORDONED, IDLE_LEAVE, node_record
 from nls_scheduler.kubernetes_driver.operator_topology import OperatorTopology, topology
 from nls_scheduler.kubernetes_driver.overfull_homes import OverfullHomes
@@ -90,6 +91,7 @@ class KubernetesCluster:
         self._tasks: set[asyncio.Task[None]] = set()
         self._opened = AsyncExitStack()
         self._passing = Passing()
+        self._lasting = LastingAllocations()
         self._look_soon: asyncio.Handle | None = None
         self._look_again: asyncio.TimerHandle | None = None
         self._looks = Rounds("A look at what the cluster says", settings.pace)
@@ -336,8 +338,8 @@ class KubernetesCluster:
         view = self._view
         self._tell_claims(even_if_the_same=first)
         for workload in tuple(self._host.state.workloads.values()):
-            home = view.homes.get(workload.spec.tenant)
-            if home is not None and workload.given_home is not None:
+            # One that is not known at the moment is still what it was.
+            if (home := view.homes.get(workload.spec.tenant)) and workload.given_home is not None:
                 home = home[: workload.spec.gpu_count]
                 if home != workload.given_home:
                     self._host.apply_or_tell(ev.HomeAssigned(awake_s(), workload.id, home))
@@ -412,13 +414,14 @@ class KubernetesCluster:
         return [pod for pod in self._pods.records.values() if not pod.ended]
 
     @property
-    def _allocations(self) -> dict[str, tuple[str, ...]] | None:
+    def _allocations(self) -> Mapping[str, tuple[str, ...]] | None:
         """The kubelet's, as far as they are somebody's, with the UUIDs of what it names otherwise."""
         told = self._kubelet.allocations
         if not hasattr(self, "_dynamic"):
             return told
         gpus, living = self._host.state.gpus, self._living
-        return self._topology.allocations(self._dynamic.allocations(told, living, gpus), living, gpus)
+        lasting = self._lasting.allocations(told, living)
+        return self._topology.allocations(self._dynamic.allocations(lasting, living, gpus), living, gpus)
 
     @property
     def _labels(self) -> Mapping[str, str]:

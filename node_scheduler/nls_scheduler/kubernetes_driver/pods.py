@@ -80,6 +80,11 @@ class PodRecord:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def leaves(self) -> bool:
+        """It has been told to end and its GPU container does not run any more; it may be there for long."""
+        return self.dying and self.started_at is None
+
+    @property
     def shares(self) -> bool:
         """It asks for a part of a GPU in KAI's words, and not by a claim."""
         return self.demand is not None and not self.demand.whole and not self.claimed_bytes

@@ -202,8 +202,8 @@ class _Look:
         self._owners[pod.uid] = Owner(pod.uid, pod.key, known, size, coming, differs_on)
 
     def _has_left(self, pod: PodRecord) -> bool:
-        """Whether a pod that has been told to end has no device any more, though it may be there for long."""
-        return pod.dying and self._sources.allocations is not None and not self._devices_of(pod)
+        """Whether a pod that leaves has no device any more."""
+        return pod.leaves and self._sources.allocations is not None and not self._devices_of(pod)
 
     def _devices_of(self, pod: PodRecord) -> tuple[GpuUuid, ...]:
         """As its claims and the kubelet gave them, or as KAI says: that comes first only for parts, which it gives."""
