@@ -20,7 +20,7 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.simulator import GIB
 from nls_scheduler.daemon.peers import Peer
-from nls_scheduler.kubernetes_driver import kubelet, reflector
+from nls_scheduler.kubernetes_driver import held_starts, kubelet, reflector
 from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
 from nls_scheduler.kubernetes_driver.pace import Pace
 from nls_scheduler.units.clock import awake_s, boottime_s
@@ -482,6 +482,29 @@ def test_a_start_is_held_while_nobody_knows_which_gpu_a_claim_s_device_is(tmp_pa
     with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.claims = {"default/train": ["gpu-0"]}
         run(tmp_path, story, before=lambda server: server.put(PODS, claiming("train", "1")))
+
+
+def test_a_start_is_held_at_the_very_moment_when_a_claim_has_been_read(tmp_path: Path) -> None:
+    async def story(server: ApiServer, cluster: KubernetesCluster, _: NodeOfTests) -> None:
+        asks = Peer(65532, None, -1, administrator=False, tenant="1")
+        vacated: list[bool] = []
+        claims = cluster._dynamic._claims
+        changed = claims._changed
+
+        def ask_at_once() -> None:
+            changed()
+            vacated.append(cluster.may_start(asks, gives_up=False)["vacated"])
+
+        claims._changed = ask_at_once
+        await until(lambda: cluster.not_ready is None and cluster._dynamic._slices.settled)
+        cluster._held_starts._starts["1"] = held_starts._Start(since=0.0)  # the kubelet has been heard since
+        await do(lambda: server.put(PODS, claiming("train", "1")))
+        await until(lambda: vacated)
+        assert vacated[0] is False
+
+    with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
+        kubelet.claims = {"default/train": ["gpu-0"]}
+        run(tmp_path, story)
 
 
 @pytest.mark.faults

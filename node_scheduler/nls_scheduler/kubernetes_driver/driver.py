@@ -239,6 +239,9 @@ class KubernetesCluster:
             raise Problem(403, "Not in a pod", "Only a pod of this node has a start that could be held.")
         heard_at, at = self._kubelet.heard_at, awake_s()
         self._kubelet.ask_soon()
+        if self._look_soon is not None:
+            self._look_soon.cancel()
+            self._look_now()
         somewhere = pod.key in self._view.somewhere or self._dynamic.is_asking(pod)
         asks, pods = self._as_given(pod), self._pods.records
         return self._held_starts.asked(
