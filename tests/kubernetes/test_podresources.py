@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fake_kubelet import FakeKubelet
+from nls_scheduler.kubernetes_driver.kubelet import Kubelet
 from nls_scheduler.kubernetes_driver.podresources import KubeletError, PodResources
 
 if TYPE_CHECKING:
@@ -72,3 +74,24 @@ def test_a_kubelet_that_is_back_is_heard_at_once_however_long_it_was_away(tmp_pa
             await client.close()
 
     asyncio.run(main())
+
+
+def test_however_many_wait_for_its_word_a_kubelet_is_asked_ten_times_a_second_at_most(tmp_path: Path) -> None:
+    """It answers a hundred questions a second, of all who ask it, and refuses the others."""
+
+    async def main() -> float:
+        kubelet = Kubelet(fake.socket, lambda: None)
+        asking = asyncio.create_task(kubelet.run())
+        began = time.monotonic()
+        try:
+            while fake.calls < 5:
+                kubelet.ask_soon()
+                await asyncio.sleep(0)
+            return time.monotonic() - began
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            await kubelet.close()
+
+    with FakeKubelet(tmp_path / "kubelet.sock") as fake:
+        assert asyncio.run(main()) >= 0.4

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from nls_scheduler.kubernetes_driver.pace import Pace
 
 _EXPECTING_S: Final = 0.1
+"""Never more often, however many wait: the kubelet refuses what comes too often, whoever it comes from."""
 _UNKNOWN_S: Final = 0.5
 _QUIET_S: Final = 2.0
 _FAILING_S: Final = 5.0
@@ -78,8 +79,9 @@ class Kubelet:
 
     async def _ask_and_wait(self) -> None:
         pause_s = await self._ask()
+        await asyncio.sleep(_EXPECTING_S)
         with suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
+            async with asyncio.timeout(pause_s - _EXPECTING_S):
                 await self._hurry.wait()
         self._hurry.clear()
 
