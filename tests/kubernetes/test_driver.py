@@ -150,6 +150,29 @@ def test_a_node_that_is_relabelled_has_the_rules_of_its_new_pool(tmp_path: Path)
     run(tmp_path, story, before=lambda server: server.put(CONFIG_MAPS, config_map(text)) and None)
 
 
+def test_what_a_gpu_counts_for_stays_known_while_its_label_is_away(tmp_path: Path) -> None:
+    """Whoever writes such labels takes them away for a moment at each update."""
+
+    def before(server: ApiServer) -> None:
+        server.put(NODES, node({"nvidia.com/gpu.memory": "20480"}))
+        server.put(PODS, reservation("g1", ONE))
+        half = pod("train", annotations={"gpu-memory": "10200"}, labels={"runai-gpu-group": "g1"}, uid="train")
+        server.put(PODS, half)
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        def parts() -> list[int]:
+            return [owner.bytes for owner in host.state.gpus[ONE].owners]
+
+        await until(lambda: parts() == [8 * GIB])
+        await do(lambda: server.put(NODES, node()))
+        await until(lambda: not cluster._labels)
+        await do(lambda: server.put(PODS, pod("another", gpus=1, uid="another")))
+        await until(lambda: "another" in host.owners())
+        assert parts() == [8 * GIB]
+
+    run(tmp_path, story, before=before)
+
+
 def test_the_unit_of_gpu_memory_is_the_cluster_s(tmp_path: Path) -> None:
     def before(server: ApiServer) -> None:
         server.put(PODS, reservation("g0", ZERO))

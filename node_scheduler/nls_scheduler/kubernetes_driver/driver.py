@@ -99,6 +99,7 @@ class KubernetesCluster:
         self._view: View | None = None
         self._capacities: Mapping[GpuUuid, int] = {}
         self._ever: set[GpuUuid] = set()
+        self._counted: int | None = None
         self._started_at = 0.0
         self.vacating = Vacating()
 
@@ -442,7 +443,9 @@ class KubernetesCluster:
         return replace(pod, demand=pod.demand.in_units_of(self._policy.unit_bytes))
 
     def _counted_bytes(self) -> int | None:
-        return counted_memory_bytes(self._labels.get(MEMORY_LABEL))
+        """As the label said last: it goes and comes again with each update of whoever writes it."""
+        self._counted = counted_memory_bytes(self._labels.get(MEMORY_LABEL)) or self._counted
+        return self._counted
 
     def _ages_s(self) -> Mapping[str, float | None]:
         named = {"pods": self._pods, "nodes": self._nodes, "bindrequests": self._bind_requests}
