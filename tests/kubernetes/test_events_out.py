@@ -169,6 +169,28 @@ def test_a_server_that_asks_for_a_day_of_rest_is_asked_again_before(monkeypatch:
     assert (len(taken), lost) == (1, 0)
 
 
+def test_a_namespace_that_may_have_no_more_events_at_the_moment_costs_no_other_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`EventRateLimit` counts for each namespace, and those of all others count there as well."""
+
+    class Limited(SlowApi):
+        async def create(self, path: str, body: dict[str, Any]) -> None:
+            if path == "/api/v1/namespaces/noisy/events" and len(self.taken) < 3:
+                raise ApiError(429, "HTTP 429: limit reached on type Namespace for key noisy")
+            await super().create(path, body)
+
+    def tell(writer: EventWriter) -> None:
+        for _ in range(2):
+            writer.entry(PodRecord("uid-3", "noisy", "a"), {"event": "moved", "name": "a.ipynb", "reason": "of train"})
+        for number in range(3):
+            writer.once(POD, "GpuRequestInvalid", f"{number} is no number")
+
+    taken, lost = written_by(tell, monkeypatch, Limited())
+    assert [event["metadata"]["namespace"] for event in taken] == ["default"] * 3 + ["noisy"]
+    assert (taken[-1]["count"], lost) == (2, 0)
+
+
 @pytest.mark.parametrize("name", ["a" * 253, f"{'a' * 199}.{'b' * 53}", f"{'a' * 199}-{'b' * 53}"])
 def test_an_event_of_a_pod_of_any_name_has_a_name_that_the_server_accepts(
     name: str, monkeypatch: pytest.MonkeyPatch

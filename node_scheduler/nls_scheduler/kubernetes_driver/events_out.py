@@ -6,7 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +39,7 @@ _MESSAGE_LIMIT: Final = 1000
 """The API server refuses more than 1,024 characters."""
 _PAUSE_S: Final = 0.1
 _CONFLICT: Final = 409
+_BUSY: Final = 429
 _NO_RIGHT: Final = "cannot create resource"
 """As the API server says of a role. It forbids also what comes into a namespace that ends, or beyond a quota."""
 log = logging.getLogger(__name__)
@@ -118,16 +119,25 @@ class EventWriter:
 
     async def run(self) -> None:
         """Write until cancelled."""
+        busy_again = 0
         while True:
             await self._something_waits.wait()
             self._something_waits.clear()
             while self._waiting:
-                first = self._waiting.pop(next(iter(self._waiting)))
-                await self._write(f"/api/v1/namespaces/{first.pod.namespace}/events", self._body(first))
-                await asyncio.sleep(_PAUSE_S)
+                key = next(iter(self._waiting))
+                first = self._waiting.pop(key)
+                busy = await self._write(f"/api/v1/namespaces/{first.pod.namespace}/events", self._body(first))
+                if busy is None:
+                    busy_again = 0
+                    await asyncio.sleep(_PAUSE_S)
+                    continue
+                # It may be this one's namespace alone that may have no more at the moment: the others come first.
+                self._waiting[key] = _together(first, self._waiting.pop(key, None))
+                busy_again += 1
+                await asyncio.sleep(self._pace.pause_s(busy_again, busy.retry_after_s))
 
-    async def _write(self, path: str, body: Mapping[str, Any]) -> None:
-        """One Event, again and again while there is no answer."""
+    async def _write(self, path: str, body: Mapping[str, Any]) -> ApiError | None:
+        """One Event, again and again while there is no answer; the answer, where it is to come later."""
         for failures in count(1):
             try:
                 await self._api.create(path, body)
@@ -143,10 +153,13 @@ class EventWriter:
                     self.lost += 1
                     if _NO_RIGHT in str(error):
                         self.trouble = f"Kubernetes Events are refused: grant create in the daemon's role ({error})"
-                    return
+                    return None
+                if error.status == _BUSY:
+                    return error
                 await asyncio.sleep(self._pace.pause_s(failures, error.retry_after_s))
         self.written += 1
         self._complained, self.trouble = False, None
+        return None
 
     def _body(self, waiting: _Waiting) -> dict[str, Any]:
         pod = waiting.pod
@@ -166,6 +179,11 @@ class EventWriter:
             "reportingComponent": COMPONENT,
             "reportingInstance": self._node,
         }
+
+
+def _together(earlier: _Waiting, later: _Waiting | None) -> _Waiting:
+    """What was told first, and what was told of the same since."""
+    return earlier if later is None else replace(later, first=earlier.first, count=earlier.count + later.count)
 
 
 def _now() -> datetime:
