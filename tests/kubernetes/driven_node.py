@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.state import NodeState
 
 ZERO, ONE = GpuUuid("GPU-0"), GpuUuid("GPU-1")
-PACE = Pace(spread_s=0.0, watch_s=1.0, slack_s=0.5, least_s=0.01, most_s=0.1, absent_s=0.05)
+PACE = Pace(spread_s=0.0, watch_s=1.0, slack_s=0.5, least_s=0.01, most_s=0.1, absent_s=0.05, refused_s=0.05)
 
 
 class NodeOfTests:

@@ -151,6 +151,32 @@ def test_whom_the_server_does_not_know_at_the_moment_it_has_refused_nothing() ->
     follow(api, story)
 
 
+def test_who_is_refused_for_a_moment_by_a_server_that_starts_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers before it has read the cluster's roles."""
+    now_s = 1000.0
+    monkeypatch.setattr("nls_scheduler.kubernetes_driver.reflector.boottime_s", lambda: now_s)
+
+    async def story(reflector: Reflector[str]) -> None:
+        nonlocal now_s
+        for error, seconds, refused in (
+            (ApiError(403, "no"), 0.0, False),
+            (ApiError(403, "no"), PACE.refused_s - 1.0, False),
+            (ApiError(0, "away"), PACE.refused_s, False),
+            (ApiError(403, "no"), 0.0, False),
+            (ApiError(403, "no"), PACE.refused_s, True),
+        ):
+            now_s += seconds
+            api.lists, asked = [error], len(api.asked)
+            await until(lambda asked=asked: len(api.asked) > asked + 1)
+            assert reflector.settled is refused
+        api.lists = [([thing("new")], "100")]
+        await until(lambda: set(reflector.records.values()) == {"new"})
+        assert not reflector.refused
+
+    api = Scripted([ApiError(0, "away")])
+    follow(api, story)
+
+
 def test_what_is_known_ages_while_each_watch_is_accepted_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = 1000.0
     monkeypatch.setattr("nls_scheduler.kubernetes_driver.reflector.boottime_s", lambda: now_s)

@@ -26,6 +26,7 @@ class Pace:
         least_s: the first back-off.
         most_s: the longest.
         absent_s: between two looks for a kind of object that this cluster does not have.
+        refused_s: so long is a refusal no decision: a server that starts refuses all until it has read the roles.
         beat_s: between two reads that only ask whether the server still answers.
         answer_s: so long may it take for one; a frozen server is noticed within the sum of both.
     """
@@ -37,6 +38,7 @@ class Pace:
     least_s: float = 0.2
     most_s: float = 30.0
     absent_s: float = 300.0
+    refused_s: float = 10.0
     beat_s: float = 8.0
     answer_s: float = 4.0
 

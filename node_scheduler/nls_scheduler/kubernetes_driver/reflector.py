@@ -107,6 +107,7 @@ class Reflector(Generic[Record]):
         self._heard_at: float | None = None
         self._since = boottime_s()
         self._silent = False
+        self._refused_since: float | None = None
         self._why: str | None = None
         self._unreadable: dict[str, str] = {}
         self._deleted: dict[str, str | None] = {}
@@ -114,7 +115,7 @@ class Reflector(Generic[Record]):
         self.synced = False
         """Whether the first list has come, or this cluster has no such objects."""
         self.refused = False
-        """Whether the API server has refused the first list: there will be none until somebody grants it."""
+        """Whether the API server refuses the first list: there will be none until somebody grants it."""
         self.lists = 0
         """How many lists there have been: one per start of the server is normal."""
 
@@ -289,10 +290,20 @@ class Reflector(Generic[Record]):
         if error.status == REFUSED:
             why = f"the API server refuses it (HTTP {error.status}): grant list and watch in the daemon's role"
         self._tell(why)
-        if error.status == REFUSED and not (self.synced or self.refused):
-            self.refused = True
+        pause_s = self._back_off(error.retry_after_s)
+        return min(pause_s, self._pace.refused_s) if self._is_being_refused(error) else pause_s
+
+    def _is_being_refused(self, error: ApiError) -> bool:
+        """Whether it has been for no longer than a server that starts may refuse; then it is refused."""
+        if error.status != REFUSED or self.synced or self.refused:
+            self._refused_since = None
+            return False
+        if self._refused_since is None:
+            self._refused_since = boottime_s()
+        self.refused = boottime_s() >= self._refused_since + self._pace.refused_s
+        if self.refused:
             self._changed()
-        return self._back_off(error.retry_after_s)
+        return not self.refused
 
     def _after_its_end(self) -> float:
         """A watch has ended before it stood; how long to wait before the next."""
