@@ -85,8 +85,8 @@ def test_events_that_rbac_refuses_are_told_in_the_status(tmp_path: Path) -> None
         await until(lambda: "Events are refused" in (cluster.trouble or ""))
         assert cluster.not_ready is None
         server.permit("/api/v1/namespaces/default/events")
-        await do(lambda: server.put(PODS, pod("worse", annotations={"gpu-fraction": "none"})))
         await until(lambda: cluster.trouble is None)
+        assert [event["reason"] for event in server.created] == ["GpuRequestInvalid"]
 
     with FakeKubelet(tmp_path / "kubelet.sock"):
         run(tmp_path, story, before=before)

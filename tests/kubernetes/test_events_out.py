@@ -118,31 +118,47 @@ REFUSED = 'HTTP 403: events is forbidden: User "nls" cannot create resource "eve
 ENDING = "HTTP 403: unable to create new content in namespace default because it is being terminated"
 
 
-def test_events_that_nobody_may_write_are_told_until_somebody_grants_it() -> None:
+def test_events_that_nobody_may_write_are_told_and_wait_until_somebody_grants_it() -> None:
+    class Refused(SlowApi):
+        async def create(self, path: str, body: dict[str, Any]) -> None:
+            if not self.open.is_set():
+                self.refused += 1
+                raise ApiError(403, REFUSED)
+            await super().create(path, body)
+
+        refused = 0
+
     async def main() -> None:
-        api = SlowApi(ApiError(403, ENDING), ApiError(403, REFUSED))
-        api.open.set()
+        api = Refused()
         writer = EventWriter(api, "node-a", PACE)  # type: ignore[arg-type]
         task = asyncio.create_task(writer.run())
 
-        async def done() -> bool:
-            return writer.lost + writer.written == told
+        async def again_and_again() -> bool:
+            return api.refused >= 3
 
-        writer.once(POD, "GpuRequestInvalid", "of a namespace that ends")
-        told = 1
-        await eventually(done)
-        assert writer.trouble is None, "one namespace has no Events any more"
+        async def written() -> bool:
+            return writer.written == 1
+
         writer.once(POD, "GpuRequestInvalid", "half is no number")
-        told = 2
-        await eventually(done)
+        await eventually(again_and_again)
         assert "grant create in the daemon's role" in str(writer.trouble)
-        writer.once(POD, "GpuRequestInvalid", "a third is no number")
-        told = 3
-        await eventually(done)
-        assert (writer.trouble, writer.lost) == (None, 2)
+        api.open.set()
+        await eventually(written)
+        assert (writer.trouble, writer.lost) == (None, 0)
         task.cancel()
 
     asyncio.run(main())
+
+
+def test_an_event_of_a_namespace_that_ends_is_lost_and_no_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tell(writer: EventWriter) -> None:
+        writers.append(writer)
+        for number in range(2):
+            writer.once(POD, "GpuRequestInvalid", f"{number} is no number")
+
+    writers: list[EventWriter] = []
+    taken, lost = written_by(tell, monkeypatch, SlowApi(ApiError(403, ENDING)))
+    assert (len(taken), lost, writers[0].trouble) == (1, 1, None)
 
 
 def test_an_event_says_when_it_was_told_and_not_when_the_server_was_back(monkeypatch: pytest.MonkeyPatch) -> None:

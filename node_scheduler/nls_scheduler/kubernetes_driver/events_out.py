@@ -119,22 +119,22 @@ class EventWriter:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        busy_again = 0
+        later_again = 0
         while True:
             await self._something_waits.wait()
             self._something_waits.clear()
             while self._waiting:
                 key = next(iter(self._waiting))
                 first = self._waiting.pop(key)
-                busy = await self._write(f"/api/v1/namespaces/{first.pod.namespace}/events", self._body(first))
-                if busy is None:
-                    busy_again = 0
+                later = await self._write(f"/api/v1/namespaces/{first.pod.namespace}/events", self._body(first))
+                if later is None:
+                    later_again = 0
                     await asyncio.sleep(_PAUSE_S)
                     continue
-                # It may be this one's namespace alone that may have no more at the moment: the others come first.
+                # It may be this one's namespace alone that may have none at the moment: the others come first.
                 self._waiting[key] = _together(first, self._waiting.pop(key, None))
-                busy_again += 1
-                await asyncio.sleep(self._pace.pause_s(busy_again, busy.retry_after_s))
+                later_again += 1
+                await asyncio.sleep(self._pace.pause_s(later_again, later.retry_after_s))
 
     async def _write(self, path: str, body: Mapping[str, Any]) -> ApiError | None:
         """One Event, again and again while there is no answer; the answer, where it is to come later."""
@@ -149,10 +149,11 @@ class EventWriter:
                     unforeseen = None if isinstance(error, ApiError) else error
                     log.warning("Kubernetes Events cannot be written: %s", error, exc_info=unforeseen)
                 self._complained = True
+                if isinstance(error, ApiError) and _NO_RIGHT in str(error):
+                    self.trouble = f"Kubernetes Events are refused: grant create in the daemon's role ({error})"
+                    return error
                 if not isinstance(error, ApiError) or not error.retriable:
                     self.lost += 1
-                    if _NO_RIGHT in str(error):
-                        self.trouble = f"Kubernetes Events are refused: grant create in the daemon's role ({error})"
                     return None
                 if error.status == _BUSY:
                     return error
