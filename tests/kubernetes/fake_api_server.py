@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import re
 import ssl
 import subprocess
 import threading
@@ -19,6 +18,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from aiohttp import web
+
+from api_rules import invalid_event, refusal, unaccepted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -284,16 +285,18 @@ class FakeApiServer:
             status, headers = self.faults.answers.pop(0)
             return _status(status, "a fault on demand", headers)
         if path in self.faults.refused:
-            return _status(self.faults.refused[path], _refusal(request.method, path), {})
+            return _status(self.faults.refused[path], refusal(request.method, path), {})
         collection, namespace = _collection(path)
         if request.method == "POST":
             body = await request.json()
-            if (why := _invalid(body, namespace)) is not None:
+            if (why := invalid_event(body, namespace)) is not None:
                 return _status(422, why, {})
             self.created.append(body)
             return web.json_response(body, status=201)
         if collection not in self.kinds:
             return _status(404, "the server could not find the requested resource", {})
+        if (why := unaccepted(request.query, collection)) is not None:
+            return _status(400, why, {})
         if watch:
             return await self._watch(request, collection, namespace)
         return self._list(request, collection, namespace)
@@ -401,28 +404,6 @@ def _selected(request: web.Request, namespace: str | None, written: dict[str, An
         if value != wanted:
             return False
     return True
-
-
-def _refusal(method: str, path: str) -> str:
-    """As an authorizer says it (`forbiddenMessage` of the API server)."""
-    plural, verb = path.rpartition("/")[2], {"POST": "create"}.get(method, "list")
-    return f'{plural} is forbidden: User "nls" cannot {verb} resource "{plural}" in API group ""'
-
-
-def is_subdomain(name: str) -> bool:
-    """Whether an Event, as most kinds of objects, may have this name (`IsDNS1123Subdomain`)."""
-    label = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-    return len(name) <= 253 and re.fullmatch(rf"{label}(\.{label})*", name) is not None
-
-
-def _invalid(event: dict[str, Any], namespace: str | None) -> str | None:
-    """Why an Event is none, as `ValidateEventCreate` says for `v1`."""
-    metadata, about = event["metadata"], event["involvedObject"]
-    if not is_subdomain(metadata["name"]):
-        return f"Event {metadata['name']!r} is invalid: metadata.name: Invalid value"
-    if not metadata["namespace"] == about["namespace"] == namespace:
-        return f"Event {metadata['name']!r} is invalid: involvedObject.namespace: does not match event.namespace"
-    return None
 
 
 def _status(code: int, message: str, headers: dict[str, str]) -> web.Response:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from fake_api_server import is_subdomain
+from api_rules import is_subdomain
 from nls_scheduler.kubernetes_driver import events_out
 from nls_scheduler.kubernetes_driver.events_out import EventWriter
 from nls_scheduler.kubernetes_driver.pace import Pace
