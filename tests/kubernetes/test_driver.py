@@ -150,6 +150,7 @@ def test_a_node_that_is_relabelled_has_the_rules_of_its_new_pool(tmp_path: Path)
     run(tmp_path, story, before=lambda server: server.put(CONFIG_MAPS, config_map(text)) and None)
 
 
+@pytest.mark.faults
 def test_what_a_gpu_counts_for_stays_known_while_its_label_is_away(tmp_path: Path) -> None:
     """Whoever writes such labels takes them away for a moment at each update."""
 
@@ -206,7 +207,7 @@ def test_a_static_pod_stays_the_same_when_its_mirror_is_made_again(tmp_path: Pat
         await until(lambda: not cluster._knows(static_uid))
         await do(lambda: server.put(PODS, mirror()))
         await until(lambda: cluster._knows(static_uid))
-        assert host.owners() == {static_uid: (ONE,)}
+        await until(lambda: host.owners() == {static_uid: (ONE,)})
 
     with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.allocations = {"default/monitor-node-a": [ONE]}
@@ -218,6 +219,7 @@ def book_and_train(server: ApiServer) -> None:
     server.put(PODS, pod("train", gpus=1, uid="train", scheduler="default-scheduler"))
 
 
+@pytest.mark.faults
 def test_a_kubelet_that_has_just_started_and_knows_no_pod_yet_takes_nothing_from_anybody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +242,7 @@ def test_a_kubelet_that_has_just_started_and_knows_no_pod_yet_takes_nothing_from
         run(tmp_path, story, before=book_and_train)
 
 
+@pytest.mark.faults
 def test_a_home_that_nobody_knows_any_more_stays_what_it_was(tmp_path: Path) -> None:
     async def story(_: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
         host.submit("book", 16, ZERO)
@@ -448,6 +451,7 @@ def test_what_a_claim_gives_is_known_without_the_kubelet_and_who_only_looks_owns
         run(tmp_path, story, before=before)
 
 
+@pytest.mark.faults
 def test_what_a_claim_gives_stays_known_while_its_driver_is_away(tmp_path: Path) -> None:
     published = resource_slice({"gpu-0": ZERO, "gpu-1": ONE})
 
@@ -507,6 +511,7 @@ def test_a_start_is_held_while_nobody_knows_which_gpu_a_claim_s_device_is(tmp_pa
         run(tmp_path, story, before=lambda server: server.put(PODS, claiming("train", "1")))
 
 
+@pytest.mark.faults
 def test_a_start_is_held_at_the_very_moment_when_a_claim_has_been_read(tmp_path: Path) -> None:
     async def story(server: ApiServer, cluster: KubernetesCluster, _: NodeOfTests) -> None:
         asks = Peer(65532, None, -1, administrator=False, tenant="1")
