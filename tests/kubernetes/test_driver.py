@@ -166,7 +166,7 @@ def test_what_a_gpu_counts_for_stays_known_while_its_label_is_away(tmp_path: Pat
 
         await until(lambda: parts() == [8 * GIB])
         await do(lambda: server.put(NODES, node()))
-        await until(lambda: not cluster._labels)
+        await until(lambda: not cluster._node.labels)
         await do(lambda: server.put(PODS, pod("another", gpus=1, uid="another")))
         await until(lambda: "another" in host.owners())
         assert parts() == [8 * GIB]
@@ -598,3 +598,22 @@ def test_a_name_that_no_node_has_is_said(tmp_path: Path) -> None:
 
     with FakeKubelet(tmp_path / "kubelet.sock"):
         run(tmp_path, story, before=lambda server: server.clear(NODES))
+
+
+def test_a_node_that_is_deleted_keeps_its_pool_and_is_said(tmp_path: Path) -> None:
+    labelled = node({"pool": "off"})
+
+    def before(server: ApiServer) -> None:
+        server.put(CONFIG_MAPS, config_map('{"pools": {"pool=off": {"enabled": false}}}'))
+        server.put(NODES, labelled)
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: host.used == {"placement": "binpack"})
+        await do(lambda: server.delete(NODES, labelled))
+        await until(lambda: "'node-a' has been deleted" in str(cluster.trouble))
+        assert host.used == {"placement": "binpack"}
+        await do(lambda: server.put(NODES, node()))
+        await until(lambda: cluster.trouble is None and host.used == {})
+
+    with FakeKubelet(tmp_path / "kubelet.sock"):
+        run(tmp_path, story, before=before)

@@ -25,12 +25,13 @@ from nls_scheduler.kubernetes_driver.lasting_allocations import LastingAllocatio
 from nls_scheduler.kubernetes_driver.nodes import CORDONED, IDLE_LEAVE, node_record
 from nls_scheduler.kubernetes_driver.operator_topology import OperatorTopology, topology
 from nls_scheduler.kubernetes_driver.overfull_homes import OverfullHomes
+from nls_scheduler.kubernetes_driver.own_node import OwnNode
 from nls_scheduler.kubernetes_driver.pace import Pace, Rounds
 from nls_scheduler.kubernetes_driver.passing import Passing
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record, pod_uid
 from nls_scheduler.kubernetes_driver.policy_in_use import PolicyInUse
-from nls_scheduler.kubernetes_driver.quantities import MIB, counted_memory_bytes
+from nls_scheduler.kubernetes_driver.quantities import MIB
 from nls_scheduler.kubernetes_driver.reflector import Api, Reflector, uid_of
 from nls_scheduler.kubernetes_driver.tenancy import allotment
 from nls_scheduler.kubernetes_driver.vacating import ClusterMetrics, Vacating
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
     from nls_scheduler.daemon.peers import Peer
     from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
 
-MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 _PODS: Final = "/api/v1/pods"
 _PODS_UNKNOWN: Final = "This node's pods are not known yet."
 _NO_GPU: Final = (
@@ -99,7 +99,6 @@ class KubernetesCluster:
         self._view: View | None = None
         self._capacities: Mapping[GpuUuid, int] = {}
         self._ever: set[GpuUuid] = set()
-        self._counted: int | None = None
         self._started_at = 0.0
         self.vacating = Vacating()
 
@@ -118,6 +117,7 @@ class KubernetesCluster:
         own = f"spec.nodeName={self._settings.node}"
         self._pods = self._follow(_PODS, own, self._pod, uid=pod_uid)
         self._nodes = self._follow("/api/v1/nodes", f"metadata.name={self._settings.node}", node_record)
+        self._node = OwnNode(self._settings.node, self._nodes)
         self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, of_all_nodes=True)
         slices = self._follow(resource_slices.PATH, own, resource_slices.resource_slice, optional=True)
         self._dynamic = DynamicResources(api, slices, self._changed, again_s=self._settings.pace.most_s)
@@ -186,20 +186,11 @@ class KubernetesCluster:
         followed = (self._policy, *self._reflectors, self._dynamic, self._topology, self._kubelet, self._view)
         work = (self._looks, self._steps, *followed, self._heartbeat, self._events)
         told = (part.trouble for part in work if part is not None)
-        return self._no_such_node or next((why for why in told if why is not None), self._cordoned)
-
-    @property
-    def _no_such_node(self) -> str | None:
-        if not self._nodes.synced or self._nodes.records:
-            return None
-        return (
-            f"The cluster has no node {self._settings.node!r}, so that no pod is seen: set NODE_NAME by a fieldRef to "
-            "spec.nodeName, or give --node-name."
-        )
+        return self._node.trouble or next((why for why in told if why is not None), self._cordoned)
 
     @property
     def _cordoned(self) -> str | None:
-        if not any(node.cordoned for node in self._nodes.records.values()):
+        if not self._node.cordoned:
             return None
         return CORDONED if self._host.state.policy.cordoned_idle_s is None else f"{CORDONED} {IDLE_LEAVE}"
 
@@ -229,7 +220,9 @@ class KubernetesCluster:
         state = self._host.state
         tree = Tree(state.policy.queues)
         leaves = [name for name in tree.queues if tree.is_leaf(name)]
-        return allotment(body, self._as_given(pod), home, state.gpus, self._counted_bytes(), others, instead_of, leaves)
+        return allotment(
+            body, self._as_given(pod), home, state.gpus, self._node.counted_bytes, others, instead_of, leaves
+        )
 
     def may_start(self, peer: Peer, *, gives_up: bool) -> dict[str, Any]:
         """See `cluster.Cluster`."""
@@ -383,7 +376,7 @@ class KubernetesCluster:
             whole_node=self._settings.whole_node,
             capacities={uuid: gpu.memory_total_bytes for uuid, gpu in self._host.state.gpus.items()},
             vanished=frozenset(self._ever - self._host.state.gpus.keys()),
-            counted_bytes=self._counted_bytes(),
+            counted_bytes=self._node.counted_bytes,
             spent=self._passing.spent(self._pods.records.values()),
             departed=self._passing.reservations,
             asked_for=self._elsewhere.asked_for,
@@ -427,13 +420,9 @@ class KubernetesCluster:
         lasting = self._lasting.allocations(told, living)
         return self._topology.allocations(self._dynamic.allocations(lasting, living, gpus), living, gpus)
 
-    @property
-    def _labels(self) -> Mapping[str, str]:
-        return next((node.labels for node in self._nodes.records.values()), {})
-
     def _use_policy(self) -> None:
         if self._maps is not None and self._maps.synced:
-            self._policy.apply(next(iter(self._maps.records.values()), None), self._labels)
+            self._policy.apply(next(iter(self._maps.records.values()), None), self._node.labels)
 
     def _as_given(self, pod: PodRecord) -> PodRecord:
         """`pod` with what its claims give it, and its memory as the cluster's scheduler means it."""
@@ -441,11 +430,6 @@ class KubernetesCluster:
         if pod.demand is None or self._policy.unit_bytes == MIB:
             return pod
         return replace(pod, demand=pod.demand.in_units_of(self._policy.unit_bytes))
-
-    def _counted_bytes(self) -> int | None:
-        """As the label said last: it goes and comes again with each update of whoever writes it."""
-        self._counted = counted_memory_bytes(self._labels.get(MEMORY_LABEL)) or self._counted
-        return self._counted
 
     def _ages_s(self) -> Mapping[str, float | None]:
         named = {"pods": self._pods, "nodes": self._nodes, "bindrequests": self._bind_requests}
