@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nls_jupyter.saved_state import MachineRoom
 from nls_jupyter.supervisor.own_code import OWN_CODE
 from nls_scheduler.drivers.simulated_memory import SIMULATION_VARIABLE
-from nls_scheduler.processes import debuggers
+from nls_scheduler.processes import debuggers, signals
 from nls_scheduler.processes.proc import MARK_VARIABLE, WORKLOAD_VARIABLE
 from nls_scheduler.units.sizes import format_bytes
 
@@ -179,7 +179,7 @@ class Freezer:
             environment = {**os.environ, **self._environment}
             if simulation:  # it has no GPU memory of its own that would have to be somebody's
                 environment = {k: v for k, v in environment.items() if k not in (WORKLOAD_VARIABLE, MARK_VARIABLE)}
-            with debuggers.not_followed():
+            with debuggers.not_followed(), signals.ctrl_c_waits():
                 self._helper = await asyncio.create_subprocess_exec(
                     sys.executable, *OWN_CODE.module(_MODULE), *arguments,
                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from nls_jupyter.between.seams import INTERPRETER_FLAGS
 from nls_jupyter.supervisor.own_code import OWN_CODE
-from nls_scheduler.processes import cgroups, debuggers, guardian
+from nls_scheduler.processes import cgroups, debuggers, guardian, signals
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class GuardedProcess:
         options = ["--session", "--report-fd", str(report_of_guardian)]
         options += [] if cgroup is None else ["--cgroup", str(cgroup)]
         try:
-            with debuggers.not_followed():
+            with debuggers.not_followed(), signals.ctrl_c_waits():
                 process = subprocess.Popen(  # noqa: ASYNC220 - the thread that forks must be the one that lives on
                     [*OWN_CODE.guardian(), *options, "--remove", str(directory), "--", *command],
                     stdin=subprocess.DEVNULL,
@@ -215,10 +215,17 @@ class GuardedProcess:
                 signal.pidfd_send_signal(self._guardian_handle, signal.SIGCONT)
 
     def interrupt(self) -> None:
-        """SIGINT to the command's process group, as Jupyter interrupts a kernel: what it runs stops too."""
+        """SIGINT to the command's process group, as Jupyter interrupts a kernel: what it runs stops too.
+
+        Whoever has sent it to all descendants of this process, as VS Code does, has reached the command already: a
+        second one would interrupt what the cell does about the first.
+        """
         if self._handle is None or self.ended.done():
             return
         with contextlib.suppress(ProcessLookupError):
+            if signals.pends(self._guardian.pid, signal.SIGINT):
+                signal.pidfd_send_signal(self._guardian_handle, signal.SIGUSR1)
+                return
             signal.pidfd_send_signal(self._handle, 0)  # the group's leader is still there, so the number is its own
             os.killpg(self.pid, signal.SIGINT)
 

@@ -14,7 +14,7 @@ import pytest
 
 from hidden_family import HiddenFamily, code, parent_of
 from leftovers import marked_processes, wait_until_none
-from nls_scheduler.processes import cgroups, guardian
+from nls_scheduler.processes import cgroups, guardian, signals
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -399,12 +399,32 @@ print(json.dumps({
     _, output, _ = finish(guard(["--session"], ["sh", "-c", f"exec {sys.executable} -I -S -c '{code}'"]))
     seen = json.loads(output)
     assert seen["mask"] == []
-    # Python itself ignores SIGPIPE and SIGXFSZ; real-time signals are the business of whoever started the tests.
-    assert int(seen["ignored"], 16) & ((1 << 31) - 1) == 1 << (signal.SIGPIPE - 1) | 1 << (signal.SIGXFSZ - 1)
+    # Python itself ignores SIGPIPE and SIGXFSZ, and ipykernel, which this will be, SIGINT between cells; real-time
+    # signals are the business of whoever started the tests.
+    ignored = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT}
+    assert int(seen["ignored"], 16) & ((1 << 31) - 1) == sum(1 << (number - 1) for number in ignored)
     assert seen["leads_group"]
     assert seen["session"] == seen["guardian"]
     own = int(Path("/proc/self/oom_score_adj").read_text())
     assert seen["oom"] == min(1000, own + guardian.OOM_SCORE_RAISE)
+
+
+def test_in_a_session_an_interrupt_is_seen_at_the_guardian_until_it_is_to_be_forgotten() -> None:
+    process = guard(["--session"], python(SLEEPS))
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert not signals.pends(process.pid, signal.SIGINT)
+        os.kill(process.pid, signal.SIGINT)
+        assert signals.pends(process.pid, signal.SIGINT)
+        os.kill(process.pid, signal.SIGUSR1)
+        wait_until(lambda: not signals.pends(process.pid, signal.SIGINT))
+        assert process.poll() is None
+    finally:
+        process.terminate()
+        finish(process)
+    with pytest.raises(ProcessLookupError):
+        signals.pends(process.pid, signal.SIGINT)
 
 
 READ_ONLY = 'mount -o remount,ro,bind /proc && exec "$@"'

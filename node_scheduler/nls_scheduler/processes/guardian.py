@@ -10,6 +10,9 @@ outer one guards the inner one, which guards the command. Both are subreapers: w
 The report (`--report-fd`) is a pipe that gets one line per fact:
 `started PID START_TIME` after exec succeeded, or `failed ERRNO`; `ended WAIT_STATUS` once the command is dead (its
 descendants may still be dying). Its end says that both guardians have ended, and so that everything is gone.
+
+With `--session` a SIGINT stays pending, so that the parent can see whether all its descendants got one; SIGUSR1 has it
+forgotten.
 """
 
 from __future__ import annotations
@@ -347,8 +350,8 @@ class Guardian:
             if self.options.session:
                 os.setpgid(0, 0)
                 raise_oom_score(OOM_SCORE_RAISE)
-                # An idle ipykernel ignores SIGINT, and ignoring is inherited.
-                signal.signal(signal.SIGINT, signal.SIG_DFL)
+                # Until it is an ipykernel, which listens while a cell runs: some signal all descendants of a kernel.
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
                 signal.pthread_sigmask(signal.SIG_SETMASK, set())
             else:
                 signal.pthread_sigmask(signal.SIG_SETMASK, self.commands_mask)
@@ -361,7 +364,8 @@ class Guardian:
     def _wait(self) -> None:
         """Until what we watch has ended or must end."""
         deadline: float | None = None
-        watched = {signal.SIGCHLD, signal.SIGCONT, signal.SIGTERM} | (set() if self.options.session else _FORWARDED)
+        watched = {signal.SIGCHLD, signal.SIGCONT, signal.SIGTERM}
+        watched |= {signal.SIGUSR1} if self.options.session else _FORWARDED
         while True:
             self._reap()
             if self.wait_status is not None:
@@ -376,6 +380,9 @@ class Guardian:
             if number == signal.SIGCONT and deadline is None and self._parent_died(received):
                 number = signal.SIGTERM
             if number in (signal.SIGCHLD, signal.SIGCONT):
+                continue
+            if number == signal.SIGUSR1 and self.options.session:
+                _taken({signal.SIGINT})
                 continue
             if number == signal.SIGTERM and self.inner and self.options.session:
                 return

@@ -1,0 +1,114 @@
+"""Kernels driven as frontends other than JupyterLab do it, message by message and signal by signal.
+
+What VS Code does is taken from its Jupyter extension (github.com/microsoft/vscode-jupyter, MIT licence): signals from
+`src/kernels/raw/launcher/kernelProcess.node.ts`. No VS Code runs here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from test_started_ahead import OWN_PID, processes_of, started_ahead
+
+from auto_kernel import AutoKernel
+from daemon_process import DaemonProcess
+from hidden_family import parent_of
+from leftovers import living, wait_until_none
+from nls_scheduler.processes import signals
+from nls_scheduler.processes.guardian import descendants
+from waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
+    with DaemonProcess(tmp_path_factory.mktemp("daemon"), "2x256MiB", "--context-memory", "16MiB") as running:
+        yield running
+
+
+@pytest.fixture
+def notebook(daemon: DaemonProcess, tmp_path: Path) -> Iterator[AutoKernel]:
+    with AutoKernel(tmp_path, daemon) as kernel:
+        yield kernel
+
+
+def signal_all(kernel: AutoKernel, number: signal.Signals) -> None:
+    """All descendants of the kernel, and then itself, as VS Code interrupts it and ends it."""
+    for pid in descendants(kernel.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+    os.kill(kernel.pid, number)
+
+
+# Signals for the kernel and all its descendants
+
+CLEANS_UP = """
+import pathlib, time
+print('up', flush=True)
+try:
+    time.sleep(60)
+except KeyboardInterrupt:
+    print('cleans up', flush=True)
+    while not pathlib.Path('go').exists(): time.sleep(0.01)
+    print('cleaned up')
+"""
+
+
+def test_an_interrupt_that_all_descendants_get_reaches_the_cell_once(notebook: AutoKernel) -> None:
+    msg_id = notebook.client.execute(CLEANS_UP)
+    shown = notebook.until(msg_id, lambda ran: "up" in ran.text())
+    family = descendants(notebook.pid)
+    (outer,) = (pid for pid in family if parent_of(pid) == notebook.pid)
+    for pid in family:
+        os.kill(pid, signal.SIGINT)
+    shown += notebook.until(msg_id, lambda ran: "cleans up" in ran.text())
+    os.kill(notebook.pid, signal.SIGINT)
+    wait_until(lambda: not signals.pends(outer, signal.SIGINT))  # the kernel has dealt with its own
+    (notebook.directory / "go").touch()
+    ran = notebook.finish(msg_id, shown)
+    assert (ran.reply["status"], ran.text()) == ("ok", "up\ncleans up\ncleaned up\n")
+    # One that only the kernel gets is passed on, as ever.
+    msg_id = notebook.client.execute("print('up', flush=True)\ntime.sleep(60)")
+    shown = notebook.until(msg_id, lambda ran: "up" in ran.text())
+    notebook.interrupt()
+    assert notebook.finish(msg_id, shown).reply["ename"] == "KeyboardInterrupt"
+
+
+def test_such_an_interrupt_ends_no_gpu_process_that_starts(notebook: AutoKernel) -> None:
+    notebook.run("kept = 1")
+    notebook.run("%gpu suspend")
+    msg_id = notebook.client.execute("kept")
+    wait_until(lambda: len(descendants(notebook.pid)) == 3)  # two guardians and what they guard
+    starting = started_ahead(notebook)
+    signal_all(notebook, signal.SIGINT)
+    assert notebook.finish(msg_id).reply["evalue"].startswith("the cell was interrupted before it began")
+    ran = notebook.run("kept")
+    assert ran.result == "1"
+    assert "could not start" not in ran.text("stderr")
+    assert notebook.run(OWN_PID).result == str(starting)
+
+
+def test_such_an_interrupt_leaves_the_process_that_was_started_ahead(daemon: DaemonProcess, tmp_path: Path) -> None:
+    with AutoKernel(tmp_path, daemon, NLS_STANDBY_MEMORY="0.5") as kernel:
+        ahead = started_ahead(kernel)
+        signal_all(kernel, signal.SIGINT)
+        assert kernel.run(OWN_PID).result == str(ahead)
+
+
+def test_a_kernel_that_is_ended_with_all_its_descendants_leaves_nothing_and_begins_anew(notebook: AutoKernel) -> None:
+    notebook.run("x = 1")
+    family = descendants(notebook.pid)
+    signal_all(notebook, signal.SIGTERM)
+    notebook.restart()
+    wait_until_none("processes", lambda: living(family))
+    assert notebook.run("x").reply["ename"] == "NameError"
+    assert len(processes_of(notebook)) == 1
