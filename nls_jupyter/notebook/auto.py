@@ -6,8 +6,10 @@ for the kernelspec "Python 3 (GPU)", and so that taking it away leaves the kerne
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
+import os
 import sys
 import threading
 import traceback
@@ -22,7 +24,7 @@ from nls_jupyter.notebook.questions import refusal
 from nls_jupyter.notebook.topics import topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ipykernel.ipkernel import IPythonKernel
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from nls_jupyter.supervisor.pending import Message
 
 _log = logging.getLogger(__name__)
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class AutoMode:
@@ -92,21 +95,28 @@ class AutoMode:
     ) -> Message:
         """Instead of `Kernel.do_execute`: returns the reply's content."""
         EXECUTE_SLEEP.put(self._kernel, self._outputs_first_s)
+        own = functools.partial(
+            self._rest.own("do_execute"),
+            code, silent, store_history, user_expressions, allow_stdin, cell_meta=cell_meta, cell_id=cell_id,
+        )  # fmt: skip
+        content: Message | None
         if stays_in_kernel(code) and not (user_expressions and not code.strip()):
-            own = self._rest.own("do_execute")
-            content: Message = await own(
-                code, silent, store_history, user_expressions, allow_stdin, cell_meta=cell_meta, cell_id=cell_id
-            )
-            return content
-        options = {
-            "silent": silent,
-            "store_history": store_history,
-            "user_expressions": user_expressions or {},
-            "allow_stdin": allow_stdin,
-        }
-        return self._run(code, options, dict(cell_meta or {}))
+            content = await own()
+        else:
+            options = {
+                "silent": silent,
+                "store_history": store_history,
+                "user_expressions": user_expressions or {},
+                "allow_stdin": allow_stdin,
+            }
+            content = self._run(code, options, dict(cell_meta or {}))
+            if content is None:
+                with _without_gpus():
+                    content = await own()
+        return content
 
-    def _run(self, code: str, options: dict[str, Any], metadata: dict[str, Any]) -> Message:
+    def _run(self, code: str, options: dict[str, Any], metadata: dict[str, Any]) -> Message | None:
+        """The reply's content; `None`: the kernel is to answer, as there has been no GPU process."""
         kernel, shell = self._kernel, self._kernel.shell
         count: int = shell.execution_count
         stored = options["store_history"] and not options["silent"]
@@ -116,6 +126,8 @@ class AutoMode:
         ALLOW_STDIN.put(kernel, options["allow_stdin"])
         try:
             self._refuse_subshell()
+            if not stored and self._gpu().keep_quiet(code):
+                return None
             parent = kernel.get_parent("shell")
             ask = Ask(code, f"[{count}]", parent, quiet=not stored, options=options, meanwhile=store)
             answer = self._gpu().execute(ask, retry=self._retry() and stored)
@@ -233,6 +245,19 @@ class _Replaced:
             else:
                 delattr(self._owner, name)
         self._before.clear()
+
+
+@contextlib.contextmanager
+def _without_gpus() -> Iterator[None]:
+    """What an editor's set-up imports in the kernel takes no memory of a GPU, which nobody has given to it."""
+    before = os.environ.get(_VISIBLE)
+    os.environ[_VISIBLE] = ""
+    try:
+        yield
+    finally:
+        if os.environ.get(_VISIBLE) == "":  # it may have said itself which it wants
+            del os.environ[_VISIBLE]
+            os.environ.update({} if before is None else {_VISIBLE: before})
 
 
 async def _resolved(value: Any) -> Message:

@@ -48,6 +48,8 @@ def _written() -> int:
 
 
 _WRITTEN = _written()
+# The variable in which its Jupyter extension tells a notebook's path.
+_FILE_IN_VS_CODE = "__vsc_ipynb_file__"
 
 
 @contextlib.contextmanager
@@ -239,7 +241,7 @@ class GpuMagics(Magics):
             "request": self.request or os.environ.get("NLS_REQUEST"),
             "limit": self.limit or os.environ.get("NLS_LIMIT"),
             "queue": self.queue or os.environ.get("NLS_QUEUE"),
-            "name": _notebook_name(),
+            "name": _notebook_name(self.shell.user_ns.get(_FILE_IN_VS_CODE)),
         }
         return {key: value for key, value in wanted.items() if value}
 
@@ -291,13 +293,13 @@ class GpuMagics(Magics):
         self.shell.run_cell(cell).raise_error()  # type: ignore[no-untyped-call]
 
 
-def _notebook_name() -> str | None:
-    """The notebook's name as Jupyter Server tells its kernels, or as a tool was told that executes it; else none."""
+def _notebook_name(in_vs_code: object = None) -> str | None:
+    """The notebook's name as Jupyter Server tells its kernels, or VS Code, or as a tool was told that executes it."""
     import re
 
     from nls_scheduler.wire.protocol import as_name
 
-    session = os.environ.get("JPY_SESSION_NAME") or _executed_by(os.getppid())
+    session = os.environ.get("JPY_SESSION_NAME") or str(in_vs_code or "") or _executed_by(os.getppid())
     name = os.path.basename(session)  # noqa: PTH119 - a URL-like path, not one of this machine
     # JupyterLab makes what it calls "Console 1" unique.
     return as_name(re.sub(r"^(console-\d+)-[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$", r"\1", name)) or None

@@ -158,6 +158,10 @@ class NotebookGpu:
 
         return self._attempts(attempt, retry=retry)
 
+    def keep_quiet(self, code: str) -> bool:
+        """Keep what is no cell of the user's for GPU processes to come; False: there has been one, which gets it."""
+        return self._thread.call(self.supervisor.keep_quiet(code))
+
     def execute(self, ask: Ask, *, retry: bool = False) -> Answer:
         """Run a cell of auto mode in the GPU process; see `CellRunner.execute`, and `run` for `retry`."""
         return self._attempts(lambda _: self._runner.execute(ask), retry=retry)

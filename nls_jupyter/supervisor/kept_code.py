@@ -1,7 +1,8 @@
 """Code that frontends send unseen before a notebook's first cell: it runs in each new GPU process, and starts none.
 
 Editors set up a kernel so as soon as it answers: the notebook's file name, search paths, how figures are drawn. They
-mark such a request as silent or as not stored, and do not read what it shows.
+mark such a request as silent or as not stored. The notebook's kernel answers it, as some of them read what it shows:
+without the version of ipywidgets VS Code draws no widgets.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ class KeptCode:
         self._full_told = False
 
     def take(self, code: str) -> bool:
-        """Keep `code`. False: the notebook has had a GPU process, which such requests go to, or there is no room."""
-        if not self._open or code in self._codes:
+        """Keep `code`, if there is room. False: the notebook has had a GPU process, which such requests go to."""
+        if not self._open or code in self._codes or not code.strip():
             return self._open  # one that is sent again and again sets up the same
         size_bytes = sum(len(kept.encode()) for kept in (*self._codes, code))
         if len(self._codes) >= _MOST_REQUESTS or size_bytes > _MOST_BYTES:
             if not self._full_told:
                 self._full_told = True
                 self._log.add(
-                    "Hidden code of the frontend was refused: no more than "
-                    f"{_MOST_REQUESTS} requests and {_MOST_BYTES >> 20} MiB are kept for the first GPU process."
+                    "Hidden code of the frontend ran in the notebook's kernel alone: no more than "
+                    f"{_MOST_REQUESTS} requests and {_MOST_BYTES >> 20} MiB are kept for GPU processes."
                 )
-            return False
+            return True
         self._codes[code] = None
         return True
 

@@ -188,10 +188,12 @@ class Supervisor:
             if call.work is None and self.place.orders is not None:
                 await asyncio.shield(self.place.orders.tell_cell_finished())
 
+    async def keep_quiet(self, code: str) -> bool:
+        """Keep what is no cell of the user's for GPU processes to come; see `KeptCode.take`."""
+        return not self.keeper.still_usable() and self._kept_code.take(code)
+
     async def run_quietly(self, cell: Cell) -> Message:
         """Run what is no cell of the user's: it brings no GPU process back, and its end saves nothing.
-
-        Before there was a GPU process, it is kept for that one and answered at once, unless it asks for values.
 
         Raises:
             GpuUnavailable: there is no GPU process now.
@@ -202,8 +204,6 @@ class Supervisor:
         await self.keeper.cell_over()
         process = self.keeper.process
         if process is None or not self.keeper.still_usable():
-            if not cell.options.get("user_expressions") and self._kept_code.take(cell.code):
-                return {"content": {"status": "ok", "user_expressions": {}, "payload": []}}
             raise GpuUnavailable(
                 "this notebook's GPU process is not there now, and a silent request or one that is not stored does not "
                 "bring it back; the next cell does."

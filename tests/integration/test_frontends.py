@@ -1,7 +1,9 @@
 """Kernels driven as frontends other than JupyterLab do it, message by message and signal by signal.
 
-What VS Code does is taken from its Jupyter extension (github.com/microsoft/vscode-jupyter, MIT licence): signals from
-`src/kernels/raw/launcher/kernelProcess.node.ts`. No VS Code runs here.
+What VS Code does is taken from its Jupyter extension (github.com/microsoft/vscode-jupyter, MIT licence): requests from
+`src/kernels/helpers.ts` (`executeSilently`), `src/kernels/kernel.ts` (set-up, the version of ipywidgets) and
+`src/standalone/api/kernels/backgroundExecution.ts` (variables), signals from
+`src/kernels/raw/launcher/kernelProcess.node.ts`. Only their form is imitated; no VS Code runs here.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 from test_started_ahead import OWN_PID, processes_of, started_ahead
 
-from auto_kernel import AutoKernel
+from auto_kernel import GPU_KERNEL, AutoKernel, Ran
 from daemon_process import DaemonProcess
 from hidden_family import parent_of
 from leftovers import living, wait_until_none
@@ -25,6 +27,8 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+LONG = pytest.mark.long("frontends other than JupyterLab in rare cases: the common ones are tried here")
 
 pytestmark = pytest.mark.kernel
 
@@ -47,6 +51,83 @@ def signal_all(kernel: AutoKernel, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
     os.kill(kernel.pid, number)
+
+
+# Requests that are no cells
+
+WHICH_WIDGETS = """
+try:
+    import ipywidgets as _asked
+    print("asked:" + _asked.__version__)
+    del _asked
+except:
+    pass
+"""
+SETS_UP = """
+__vsc_ipynb_file__ = "/of/a user/analysis.ipynb"
+%config Completer.use_jedi = False
+import os, matplotlib
+%matplotlib inline
+_before = dict(matplotlib.rcParams)
+matplotlib.rcParams.update({"figure.figsize": (3, 2)})
+seen_by_set_up = os.environ["CUDA_VISIBLE_DEVICES"]
+"""
+# What it asks goes on in a thread, whose answer comes when the request is over.
+ASKS_ASIDE = """
+def _asks():
+    from threading import Thread
+    from IPython.display import display
+    there = display({{"application/x-asked": ""}}, raw=True, display_id=True)
+    def answer():
+        there.update({{"application/x-answer": {expression}}}, raw=True)
+    Thread(target=answer, daemon=True).start()
+_asks()
+del _asks
+"""
+NAMES = "' '.join(sorted(get_ipython().run_line_magic('who_ls', '')))"
+
+
+def hidden(kernel: AutoKernel, code: str) -> Ran:
+    return kernel.run(code, silent=False, store_history=False, stop_on_error=False, allow_stdin=True)
+
+
+def asked_aside(kernel: AutoKernel, expression: str) -> str:
+    msg_id = kernel.client.execute(ASKS_ASIDE.format(expression=expression), store_history=False, stop_on_error=False)
+    kernel.reply(msg_id)
+    told = kernel.event(lambda m: m["msg_type"] == "update_display_data" and m["parent_header"]["msg_id"] == msg_id)
+    answer: str = told["content"]["data"]["application/x-answer"]
+    return answer
+
+
+def test_what_is_asked_before_the_first_cell_is_answered_and_set_up_is_there_in_each_process(
+    notebook: AutoKernel,
+) -> None:
+    assert hidden(notebook, WHICH_WIDGETS).text().startswith("asked:8.")
+    ran = hidden(notebook, SETS_UP)
+    assert (ran.reply["status"], ran.kinds()) == ("ok", ["execute_input"])
+    assert asked_aside(notebook, NAMES) == "matplotlib os seen_by_set_up"
+    failed = hidden(notebook, "undefined")
+    assert (failed.reply["ename"], failed.kinds()) == ("NameError", ["execute_input", "error"])
+    assert notebook.daemon.workload(notebook.name) is None
+    # The kernel has no GPU that anybody gave to it.
+    assert notebook.run("%%local\nseen_by_set_up, os.environ.get('CUDA_VISIBLE_DEVICES')").result == "('', None)"
+    ran = notebook.run("import os\nmatplotlib.rcParams['figure.figsize'], __vsc_ipynb_file__, 'GPU-' in seen_by_set_up")
+    assert ran.result == "([3.0, 2.0], '/of/a user/analysis.ipynb', True)"
+    assert ran.reply["execution_count"] == 2
+    assert hidden(notebook, "print(seen_by_set_up)").text().startswith("GPU-")  # the GPU process is asked from now on
+    notebook.run("mine = 1")
+    assert asked_aside(notebook, NAMES) == "matplotlib mine os seen_by_set_up"
+    assert notebook.run("mine").reply["execution_count"] == 4
+
+
+@LONG
+@pytest.mark.parametrize("kernel_name", [GPU_KERNEL, "python3"])
+def test_the_workload_has_the_name_that_vs_code_tells(daemon: DaemonProcess, tmp_path: Path, kernel_name: str) -> None:
+    with AutoKernel(tmp_path, daemon, kernel_name, JPY_SESSION_NAME="") as kernel:
+        hidden(kernel, '__vsc_ipynb_file__ = "/of/a user/analysis.ipynb"')
+        kernel.run("%gpu request 0.25")
+        assert daemon.workload("analysis.ipynb") is not None
+    wait_until(lambda: daemon.workload("analysis.ipynb") is None)
 
 
 # Signals for the kernel and all its descendants

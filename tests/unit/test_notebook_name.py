@@ -40,3 +40,10 @@ def test_a_notebook_is_called_as_its_tool_was_told(words: list[str], name: str) 
 def test_a_console_is_called_as_its_tab_is(path: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", path)
     assert _notebook_name() == name
+
+
+def test_jupyter_server_is_believed_before_vs_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    assert _notebook_name("/of/a user/analysis.ipynb") == "analysis.ipynb"
+    monkeypatch.setenv("JPY_SESSION_NAME", "work/alice.ipynb")
+    assert _notebook_name("/of/a user/analysis.ipynb") == "alice.ipynb"
