@@ -24,7 +24,7 @@ from nls_jupyter.notebook.questions import refusal
 from nls_jupyter.notebook.topics import topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from ipykernel.ipkernel import IPythonKernel
 
@@ -45,9 +45,19 @@ class AutoMode:
         on: whether every cell goes to the GPU process.
     """
 
-    def __init__(self, kernel: IPythonKernel, gpu: Callable[[], NotebookGpu], retry: Callable[[], bool]) -> None:
-        """`gpu` makes the notebook's GPU at first use; `retry` tells whether a cell that loses it runs again."""
+    def __init__(
+        self,
+        kernel: IPythonKernel,
+        gpu: Callable[[], NotebookGpu],
+        retry: Callable[[], bool],
+        set_up: Callable[[], Sequence[str]],
+    ) -> None:
+        """`gpu` makes the notebook's GPU at first use; `retry` tells whether a cell that loses it runs again.
+
+        `set_up` takes what the frontend has run unseen in the kernel, for GPU processes to come.
+        """
         self._retry = retry
+        self._set_up = set_up
         self._kernel: Any = kernel  # much of ipykernel is untyped
         self._gpu = gpu
         self._questions = _Replaced(kernel)
@@ -126,6 +136,8 @@ class AutoMode:
         ALLOW_STDIN.put(kernel, options["allow_stdin"])
         try:
             self._refuse_subshell()
+            for hidden in self._set_up():
+                self._gpu().keep_quiet(hidden)
             if not stored and self._gpu().keep_quiet(code):
                 return None
             parent = kernel.get_parent("shell")

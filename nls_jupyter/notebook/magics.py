@@ -23,10 +23,11 @@ from nls_jupyter.between.errors import GpuUnavailable, GpuUsageError, show_as_se
 from nls_jupyter.notebook import completer
 from nls_jupyter.notebook.auto_cells import without_local
 from nls_jupyter.notebook.mode_comm import ModeComm
+from nls_jupyter.notebook.set_up import SetUp
 from nls_jupyter.supervisor.defaults import WITHIN_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from traitlets import Bunch
 
@@ -116,6 +117,7 @@ class GpuMagics(Magics):
     _auto: AutoMode | None = None
     _ahead: Ahead | None = None
     _mode_comm: ModeComm | None = None
+    _set_up: SetUp | None = None
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._first_use = threading.RLock()  # threads of the user's may come to it at once
@@ -126,6 +128,7 @@ class GpuMagics(Magics):
         completer.install(shell)
         if (kernel := getattr(shell, "kernel", None)) is not None:
             self._mode_comm = ModeComm(kernel, lambda: self.auto)
+            self._set_up = SetUp(shell)
         if self.auto:
             self._switch()
 
@@ -225,8 +228,11 @@ class GpuMagics(Magics):
                 from nls_jupyter.notebook.auto import AutoMode
 
                 kernel: Any = getattr(self.shell, "kernel")  # noqa: B009 - only a kernel's shell has one
-                self._auto = AutoMode(kernel, lambda: self.gpu_of_notebook, lambda: self.retry)
+                self._auto = AutoMode(kernel, lambda: self.gpu_of_notebook, lambda: self.retry, self._take_set_up)
             return self._auto
+
+    def _take_set_up(self) -> Sequence[str]:
+        return () if self._set_up is None else self._set_up.take()
 
     @property
     def _commands(self) -> Commands:

@@ -121,6 +121,21 @@ def test_what_is_asked_before_the_first_cell_is_answered_and_set_up_is_there_in_
 
 
 @LONG
+def test_set_up_of_a_plain_kernel_is_there_in_auto_mode_that_begins_with_the_first_cell(
+    daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    with AutoKernel(tmp_path, daemon, "python3") as kernel:
+        hidden(kernel, '__vsc_ipynb_file__ = "/of/a user/analysis.ipynb"')
+        hidden(kernel, "get_ipython().run_cell('order = __vsc_ipynb_file__[-14:]')")
+        kernel.run("%gpu auto on")
+        hidden(kernel, "order += ' and later'")
+        kernel.run("of_the_user = 1")
+        assert kernel.run("__vsc_ipynb_file__, order").result.endswith("'analysis.ipynb and later')")
+        kernel.run("%gpu restart")
+        assert kernel.run("order").result == "'analysis.ipynb and later'"
+
+
+@LONG
 @pytest.mark.parametrize("kernel_name", [GPU_KERNEL, "python3"])
 def test_the_workload_has_the_name_that_vs_code_tells(daemon: DaemonProcess, tmp_path: Path, kernel_name: str) -> None:
     with AutoKernel(tmp_path, daemon, kernel_name, JPY_SESSION_NAME="") as kernel:

@@ -41,6 +41,7 @@ def test_to_load_the_extension_imports_names_and_configuration_and_nothing_of_ot
         "nls_jupyter.notebook.late_interrupts",
         "nls_jupyter.notebook.magics",
         "nls_jupyter.notebook.mode_comm",
+        "nls_jupyter.notebook.set_up",
         "nls_jupyter.notebook.topics",
         "nls_jupyter.supervisor",
         "nls_jupyter.supervisor.defaults",
