@@ -115,6 +115,7 @@ def test_what_is_asked_before_the_first_cell_is_answered_and_set_up_is_there_in_
     assert ran.result == "([3.0, 2.0], '/of/a user/analysis.ipynb', True)"
     assert ran.reply["execution_count"] == 2
     assert hidden(notebook, "print(seen_by_set_up)").text().startswith("GPU-")  # the GPU process is asked from now on
+    assert hidden(notebook, "6 * 7").result == "42"
     notebook.run("mine = 1")
     assert asked_aside(notebook, NAMES) == "matplotlib mine os seen_by_set_up"
     assert notebook.run("mine").reply["execution_count"] == 4
@@ -143,6 +144,17 @@ def test_the_workload_has_the_name_that_vs_code_tells(daemon: DaemonProcess, tmp
         kernel.run("%gpu request 0.25")
         assert daemon.workload("analysis.ipynb") is not None
     wait_until(lambda: daemon.workload("analysis.ipynb") is None)
+
+
+@LONG
+def test_a_cell_behind_one_that_fails_runs_where_the_frontend_wants_that(notebook: AutoKernel) -> None:
+    cells = [notebook.client.execute(code, stop_on_error=False) for code in ("1 / 0", "'second'")]
+    cells.append(notebook.client.execute("print('unseen')", stop_on_error=False, store_history=False))
+    cells.append(notebook.client.execute("'third'", stop_on_error=False))
+    failed, second, unseen, third = (notebook.finish(msg_id) for msg_id in cells)
+    assert (failed.reply["ename"], second.result) == ("ZeroDivisionError", "'second'")
+    assert (unseen.kinds(), unseen.text()) == (["execute_input", "stream"], "unseen\n")
+    assert (third.result, third.reply["execution_count"]) == ("'third'", 3)
 
 
 # Signals for the kernel and all its descendants
