@@ -24,11 +24,12 @@ from nls_jupyter.notebook.questions import refusal
 from nls_jupyter.notebook.topics import topic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
     from ipykernel.ipkernel import IPythonKernel
 
     from nls_jupyter.notebook.notebook_gpu import NotebookGpu
+    from nls_jupyter.notebook.set_up import SetUp
     from nls_jupyter.supervisor.pending import Message
 
 _log = logging.getLogger(__name__)
@@ -50,12 +51,9 @@ class AutoMode:
         kernel: IPythonKernel,
         gpu: Callable[[], NotebookGpu],
         retry: Callable[[], bool],
-        set_up: Callable[[], Sequence[str]],
+        set_up: SetUp,
     ) -> None:
-        """`gpu` makes the notebook's GPU at first use; `retry` tells whether a cell that loses it runs again.
-
-        `set_up` takes what the frontend has run unseen in the kernel, for GPU processes to come.
-        """
+        """`gpu` makes the notebook's GPU at first use; `retry` tells whether a cell that loses it runs again."""
         self._retry = retry
         self._set_up = set_up
         self._kernel: Any = kernel  # much of ipykernel is untyped
@@ -136,7 +134,9 @@ class AutoMode:
         ALLOW_STDIN.put(kernel, options["allow_stdin"])
         try:
             self._refuse_subshell()
-            for hidden in self._set_up():
+            if not stored and self._set_up.keep(code):
+                return None
+            for hidden in self._set_up.take():
                 self._gpu().keep_quiet(hidden)
             if not stored and self._gpu().keep_quiet(code):
                 return None

@@ -27,7 +27,7 @@ from nls_jupyter.notebook.set_up import SetUp
 from nls_jupyter.supervisor.defaults import WITHIN_S
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from traitlets import Bunch
 
@@ -49,8 +49,6 @@ def _written() -> int:
 
 
 _WRITTEN = _written()
-# The variable in which its Jupyter extension tells a notebook's path.
-_FILE_IN_VS_CODE = "__vsc_ipynb_file__"
 
 
 @contextlib.contextmanager
@@ -123,12 +121,13 @@ class GpuMagics(Magics):
         self._first_use = threading.RLock()  # threads of the user's may come to it at once
         self._not_set: list[str] = []
         super().__init__(shell=shell, config=Config())
+        if getattr(shell, "kernel", None) is not None:
+            self._set_up = SetUp(shell, lambda: self._gpu is not None)
         self._configure(shell.config.GpuMagics)
         shell.input_transformers_cleanup.append(without_local)
         completer.install(shell)
         if (kernel := getattr(shell, "kernel", None)) is not None:
             self._mode_comm = ModeComm(kernel, lambda: self.auto)
-            self._set_up = SetUp(shell)
         if self.auto:
             self._switch()
 
@@ -204,8 +203,13 @@ class GpuMagics(Magics):
     def _kept_files(self) -> KeptFiles | None:
         from nls_jupyter.saved_state.on_volume import KeptFiles
 
-        folder, notebook = self.kept_folder or os.environ.get("NLS_KEPT_FOLDER"), os.environ.get("JPY_SESSION_NAME")
+        folder = self.kept_folder or os.environ.get("NLS_KEPT_FOLDER")
+        notebook = os.environ.get("JPY_SESSION_NAME") or self._path_in_vs_code
         return KeptFiles(Path(folder).expanduser(), notebook) if folder and notebook else None
+
+    @property
+    def _path_in_vs_code(self) -> str:
+        return str(self.shell.user_ns.get("__vsc_ipynb_file__") or "")
 
     @observe("save_within")
     def _save_in_time(self, _: object = None) -> None:
@@ -228,11 +232,9 @@ class GpuMagics(Magics):
                 from nls_jupyter.notebook.auto import AutoMode
 
                 kernel: Any = getattr(self.shell, "kernel")  # noqa: B009 - only a kernel's shell has one
-                self._auto = AutoMode(kernel, lambda: self.gpu_of_notebook, lambda: self.retry, self._take_set_up)
+                assert self._set_up is not None  # noqa: S101 - there is a kernel
+                self._auto = AutoMode(kernel, lambda: self.gpu_of_notebook, lambda: self.retry, self._set_up)
             return self._auto
-
-    def _take_set_up(self) -> Sequence[str]:
-        return () if self._set_up is None else self._set_up.take()
 
     @property
     def _commands(self) -> Commands:
@@ -247,7 +249,7 @@ class GpuMagics(Magics):
             "request": self.request or os.environ.get("NLS_REQUEST"),
             "limit": self.limit or os.environ.get("NLS_LIMIT"),
             "queue": self.queue or os.environ.get("NLS_QUEUE"),
-            "name": _notebook_name(self.shell.user_ns.get(_FILE_IN_VS_CODE)),
+            "name": _notebook_name(self._path_in_vs_code),
         }
         return {key: value for key, value in wanted.items() if value}
 
@@ -299,13 +301,13 @@ class GpuMagics(Magics):
         self.shell.run_cell(cell).raise_error()  # type: ignore[no-untyped-call]
 
 
-def _notebook_name(in_vs_code: object = None) -> str | None:
+def _notebook_name(in_vs_code: str = "") -> str | None:
     """The notebook's name as Jupyter Server tells its kernels, or VS Code, or as a tool was told that executes it."""
     import re
 
     from nls_scheduler.wire.protocol import as_name
 
-    session = os.environ.get("JPY_SESSION_NAME") or str(in_vs_code or "") or _executed_by(os.getppid())
+    session = os.environ.get("JPY_SESSION_NAME") or in_vs_code or _executed_by(os.getppid())
     name = os.path.basename(session)  # noqa: PTH119 - a URL-like path, not one of this machine
     # JupyterLab makes what it calls "Console 1" unique.
     return as_name(re.sub(r"^(console-\d+)-[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$", r"\1", name)) or None

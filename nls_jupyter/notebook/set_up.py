@@ -1,6 +1,6 @@
-"""What a frontend runs unseen before a kernel's first cell, for a notebook that turns to auto mode only then.
+"""What a frontend runs unseen in a kernel before its GPU is used, for GPU processes to come.
 
-VS Code sets each kernel up so: the notebook's path, how figures are drawn. In auto mode it is kept when it comes, see
+VS Code sets each kernel up so: the notebook's path, how figures are drawn. From then on it is kept by
 `supervisor.kept_code`.
 """
 
@@ -9,18 +9,41 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-_MOST_REQUESTS = 100
+# More than `kept_code` takes, which says so.
+_MOST_REQUESTS = 200
 
 
 class SetUp:
-    """A callback of one shell's events, until its first cell. Silent requests pass by it."""
+    """One kernel's.
 
-    def __init__(self, shell: Any) -> None:
+    Of an ordinary kernel, which may turn to auto mode with its first cell, it hears by an event of the shell's; silent
+    requests pass by that.
+
+    Args:
+        shell: the kernel's.
+        used: whether the notebook's GPU has been used.
+    """
+
+    def __init__(self, shell: Any, used: Callable[[], bool]) -> None:
         self._shell = shell
-        self._codes: list[str] = []
+        self._used = used
+        self._codes: dict[str, None] = {}
         shell.events.register("pre_run_cell", self._note)
+
+    def keep(self, code: str) -> bool:
+        """Keep what auto mode has got. False: the notebook's GPU has been used, and who looks after it is asked."""
+        if self._used():
+            return False
+        if len(self._codes) < _MOST_REQUESTS:
+            self._codes[code] = None
+        return True
+
+    def take(self) -> Sequence[str]:
+        """What there is of it, once."""
+        codes, self._codes = self._codes, {}
+        return [*codes]
 
     def _note(self, info: Any) -> None:
         asked = self._shell.kernel.get_parent("shell").get("content", {})
@@ -28,10 +51,5 @@ class SetUp:
             return  # IPython's own at its start, or one that a cell runs
         if info.store_history:
             self._shell.events.unregister("pre_run_cell", self._note)
-        elif len(self._codes) < _MOST_REQUESTS:
-            self._codes.append(info.raw_cell)
-
-    def take(self) -> Sequence[str]:
-        """What there is of it, once."""
-        codes, self._codes = self._codes, []
-        return codes
+        else:
+            self.keep(info.raw_cell)

@@ -21,7 +21,7 @@ from daemon_process import DaemonProcess
 from hidden_family import parent_of
 from leftovers import living, wait_until_none
 from nls_scheduler.processes import signals
-from nls_scheduler.processes.guardian import descendants
+from nls_scheduler.processes.guardian import descendants, read_stat
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -147,6 +147,28 @@ def test_the_workload_has_the_name_that_vs_code_tells(daemon: DaemonProcess, tmp
 
 
 @LONG
+def test_variables_are_kept_under_the_path_that_vs_code_tells(daemon: DaemonProcess, tmp_path: Path) -> None:
+    def opened(name: str) -> AutoKernel:
+        (tmp_path / name).mkdir()
+        return AutoKernel(tmp_path / name, daemon, JPY_SESSION_NAME="", NLS_KEPT_FOLDER=str(tmp_path / "kept"))
+
+    with opened("first") as kernel:
+        hidden(kernel, WHICH_WIDGETS)
+        hidden(kernel, '__vsc_ipynb_file__ = "/of/a user/analysis.ipynb"')
+        kernel.run("kept = [1, 2]")
+        kernel.run("%gpu save")
+        stat = read_stat(kernel.pid)
+        assert stat is not None
+        family = {kernel.pid: stat[1], **descendants(kernel.pid)}
+        signal_all(kernel, signal.SIGTERM)
+        wait_until_none("processes", lambda: living(family))
+    with opened("second") as kernel:
+        hidden(kernel, '__vsc_ipynb_file__ = "/of/a user/analysis.ipynb"')
+        kernel.run("%gpu restore")
+        assert kernel.run("kept").result == "[1, 2]"
+
+
+@LONG
 def test_a_cell_behind_one_that_fails_runs_where_the_frontend_wants_that(notebook: AutoKernel) -> None:
     cells = [notebook.client.execute(code, stop_on_error=False) for code in ("1 / 0", "'second'")]
     cells.append(notebook.client.execute("print('unseen')", stop_on_error=False, store_history=False))
@@ -161,9 +183,9 @@ def test_a_cell_behind_one_that_fails_runs_where_the_frontend_wants_that(noteboo
 
 CLEANS_UP = """
 import pathlib, time
-print('up', flush=True)
 try:
-    time.sleep(60)
+    print('up', flush=True)
+    while True: time.sleep(0.01)
 except KeyboardInterrupt:
     print('cleans up', flush=True)
     while not pathlib.Path('go').exists(): time.sleep(0.01)
@@ -185,7 +207,7 @@ def test_an_interrupt_that_all_descendants_get_reaches_the_cell_once(notebook: A
     ran = notebook.finish(msg_id, shown)
     assert (ran.reply["status"], ran.text()) == ("ok", "up\ncleans up\ncleaned up\n")
     # One that only the kernel gets is passed on, as ever.
-    msg_id = notebook.client.execute("print('up', flush=True)\ntime.sleep(60)")
+    msg_id = notebook.client.execute("print('up', flush=True)\nwhile True: time.sleep(0.01)")
     shown = notebook.until(msg_id, lambda ran: "up" in ran.text())
     notebook.interrupt()
     assert notebook.finish(msg_id, shown).reply["ename"] == "KeyboardInterrupt"
