@@ -59,14 +59,16 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     whom = () if state.quiet else [w.id for w in state.workloads.values() if not _is_at_rest(w, plan.entries[w.id])]
     in_order = gangs.side_by_side(state, whom) if whom else []
     together: Collection[WorkloadId] | None = None
+    wakes = [] if plan.wake_at is None else [plan.wake_at]
     for number, workload_id in enumerate(in_order):
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
         decided = next_order(state, workload, entry) or keep_limit(workload) or trims.order(workload, entry)
-        if decided is Order.START and workload.sent_off_early:
+        if decided is Order.START and workload.sent_off_early and not _would_wait_in_vain(state, workload):
             together = who_would_stay_together(state, in_order[number:]) if together is None else together
             if not (workload_id in together if together else would_stay(state, workload)):
                 waits = replace(entry, reason=Why(Reason.BEING_FREED, gpus=entry.target))
                 decided, state = None, replace(state, plan={**state.plan, workload_id: waits})
+                wakes += [] if workload.waiting_since is None else [workload.waiting_since + state.policy.cool_down_s]
         refused = None if decided is None else refusal(state, workload, entry, decided)
         if refused != workload.refused:
             workload = replace(workload, refused=refused)
@@ -77,7 +79,7 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
             commands.append(command)
     if any(isinstance(command, StartProcess | ThawProcess) for command in commands):
         state = _beside_who_comes(state)
-    at = _next_timer_at(state, plan.wake_at)
+    at = _next_timer_at(state, wakes)
     if at is not None:
         commands.append(SetTimer(at=at))
     timer_at = state.timer_at if at is None else at
@@ -89,6 +91,17 @@ def _beside_who_comes(state: NodeState) -> NodeState:
     targets = {key: entry.target for key, entry in state.plan.items()}
     now = while_some_leave(state, targets, {key: entry.allowance_bytes for key, entry in state.plan.items()})
     return replace(state, plan={key: updated(e, allowance_bytes=now[key]) for key, e in state.plan.items()})
+
+
+def _would_wait_in_vain(state: NodeState, workload: Workload) -> bool:
+    """Whether it has waited for a while and nobody is on the way: only its start would change who is to leave."""
+    if workload.waiting_since is None or state.at < workload.waiting_since + state.policy.cool_down_s:
+        return False
+    return all(w.pending is None and _stays(w, state.plan[w.id]) for w in state.workloads.values())
+
+
+def _stays(workload: Workload, entry: PlanEntry) -> bool:
+    return not workload.present or (entry.target == workload.current and not entry.yields)
 
 
 def _is_at_rest(workload: Workload, entry: PlanEntry) -> bool:
@@ -212,15 +225,14 @@ def _since(before: float | None, now: float) -> float:
     return now if before is None else before
 
 
-def _next_timer_at(state: NodeState, wake_at: float | None) -> float | None:
-    """When to be woken because a deadline passes; `None`: never, or as is already asked for."""
-    times = [state.quiet_until] if state.quiet else []
+def _next_timer_at(state: NodeState, wakes: Collection[float]) -> float | None:
+    """When to be woken because a deadline passes, or at one of `wakes`; `None`: never, or as is already asked for."""
+    times = [*wakes, state.quiet_until] if state.quiet else [*wakes]
     for workload in state.workloads.values():
         if workload.pending or workload.trim or workload.wanted:
             times += [p.deadline_at for p in (workload.pending, workload.trim, workload.wanted) if p is not None]
         if workload.trim_shows_by is not None:
             times.append(workload.trim_shows_by)
     times += [r.since + state.policy.stop_timeout_s for g in state.gpus.values() for r in g.releasing]
-    times += [] if wake_at is None else [wake_at]
     next_at = min((t for t in times if t > state.at), default=None)
     return None if next_at == state.timer_at else next_at
