@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ENTRIES_KEPT: Final = 2000
 BACKLOG_LIMIT: Final = 1000
-_CAME_OR_LEFT: Final = frozenset({"started", "resumed", "moved", "suspended"})
+_CAME_OR_LEFT: Final = frozenset({"started", "resumed", "adopted", "moved", "suspended"})
 _ON_GPU: Final = frozenset({Phase.STARTING, Phase.RUNNING, Phase.SUSPENDING})
 
 
