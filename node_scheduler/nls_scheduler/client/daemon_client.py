@@ -19,6 +19,7 @@ from nls_scheduler.client.link import Report, SupervisorLink
 from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem, out_of_files
+from nls_scheduler.wire.hanging_up import HangingUp
 from nls_scheduler.wire.holder import holder_of
 from nls_scheduler.wire.protocol import ONLY_QUERY, PROTOCOL_HEADER, PROTOCOL_VERSION
 from nls_scheduler.wire.told import read_told
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tornado.httpclient import HTTPResponse
-    from tornado.iostream import IOStream
 
     from nls_scheduler.client.patience import Patience
 
@@ -276,27 +276,8 @@ class DaemonClient:
         return DaemonUnreachable(f"The daemon at {self.socket} does not answer ({why}): {advice}.", may_come=True)
 
 
-class _Connections(TrustedConnections):
-    """Tornado's client, when it is closed, leaves an answer that still comes to itself: the daemon would go on."""
-
-    def __init__(self, socket: Path) -> None:
-        super().__init__(socket)
-        self._streams: list[IOStream] = []
-        self._over = False
-
-    async def connect(self, *arguments: Any, **named: Any) -> IOStream:
-        """Tornado's client calls it."""
-        stream = await super().connect(*arguments, **named)
-        self._streams.append(stream)
-        if self._over:
-            stream.close()
-        return stream
-
-    def hang_up(self) -> None:
-        """Close what is connected and whatever else will be."""
-        self._over = True
-        for stream in self._streams:
-            stream.close()
+class _Connections(HangingUp, TrustedConnections):
+    """To the daemon, which would go on with what nobody waits for any more."""
 
 
 def _quoted(word: str) -> str:

@@ -14,12 +14,11 @@ from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit, urlunspl
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.iostream import UnsatisfiableReadError
 from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
-from tornado.tcpclient import TCPClient
+
+from nls_scheduler.wire.hanging_up import HangingUp
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
-
-    from tornado.iostream import IOStream
 
 _Told = TypeVar("_Told")
 TIMEOUT_S: Final = 4.0
@@ -91,35 +90,16 @@ def servers_of_this_user() -> list[Server]:
 async def kernels_of(servers: Iterable[Server]) -> tuple[list[Kernel], list[str]]:
     """What they have, all asked at once, and a sentence for each that did not tell; a hub's one by one."""
     client = SimpleAsyncHTTPClient(force_instance=True, max_clients=_MOST_AT_ONCE)
-    client.tcp_client = _Closing()
+    client.tcp_client = connections = HangingUp()
     try:
         lists = await asyncio.gather(*(_told(server.url, _servers(client, server)) for server in servers))
         asked = [server for found, _ in lists for server in found]
         answers = await asyncio.gather(*(_told(server.url, _kernels(client, server)) for server in asked))
     finally:
+        connections.hang_up()
         client.close()
     silent = [why for _, why in [*lists, *answers] if why is not None]
     return [kernel for found, _ in answers for kernel in found], silent
-
-
-class _Closing(TCPClient):
-    """Closes its connections, where Tornado's leaves those open in whose requests it is cancelled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._streams: list[IOStream] = []
-
-    async def connect(self, *args: Any, **named: Any) -> IOStream:
-        """See `TCPClient.connect`."""
-        stream = await super().connect(*args, **named)
-        self._streams.append(stream)
-        return stream
-
-    def close(self) -> None:
-        """See `TCPClient.close`."""
-        for stream in self._streams:
-            stream.close()
-        super().close()
 
 
 async def _told(url: str, asking: Coroutine[Any, Any, list[_Told]]) -> tuple[list[_Told], str | None]:
