@@ -110,17 +110,17 @@ class AutoMode:
         content: Message | None
         if stays_in_kernel(code) and not (user_expressions and not code.strip()):
             content = await own()
-        else:
-            options = {
-                "silent": silent,
-                "store_history": store_history,
-                "user_expressions": user_expressions or {},
-                "allow_stdin": allow_stdin,
-            }
-            content = self._run(code, options, dict(cell_meta or {}))
-            if content is None:
-                with _without_gpus():
-                    content = await own()
+            return content
+        options = {
+            "silent": silent,
+            "store_history": store_history,
+            "user_expressions": user_expressions or {},
+            "allow_stdin": allow_stdin,
+        }
+        content = self._run(code, options, dict(cell_meta or {}))
+        if content is None:
+            with _without_gpus():
+                content = await own()
         return content
 
     def _run(self, code: str, options: dict[str, Any], metadata: dict[str, Any]) -> Message | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
@@ -14,7 +15,7 @@ from nls_scheduler.kubernetes_driver.reflector import GONE, UNAUTHORIZED, ApiErr
 from nls_scheduler.kubernetes_driver.written import mapping, text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
 _CALL_TIMEOUT_S: Final = 30.0
 _CONNECT_TIMEOUT_S: Final = 10.0
@@ -110,11 +111,8 @@ class KubernetesApi:
         timeout = aiohttp.ClientTimeout(total=_CALL_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
         response = await self._answer(method, path, params, body, timeout)
         try:
-            return _parsed(await response.read())
-        except TimeoutError as error:
-            raise _no_answer() from error
-        except _BROKEN as error:
-            raise ApiError(0, _sentence(error)) from error
+            with _failures_named():
+                return _parsed(await response.read())
         finally:
             response.close()
 
@@ -127,13 +125,9 @@ class KubernetesApi:
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own
     ) -> aiohttp.ClientResponse:
         """As `_request`, whose head is there soon also where its body goes on for long. Raises ApiError only."""
-        try:
+        with _failures_named():
             async with asyncio.timeout(_CALL_TIMEOUT_S):
                 return await self._request(method, path, params, body, timeout)
-        except TimeoutError as error:
-            raise _no_answer() from error
-        except _BROKEN as error:
-            raise ApiError(0, _sentence(error)) from error
 
     async def _request(
         self,
@@ -197,8 +191,15 @@ def _parsed(text: bytes, status: int = 0) -> dict[str, Any]:
     return value
 
 
-def _no_answer() -> ApiError:
-    return ApiError(0, f"no answer within {_CALL_TIMEOUT_S:.0f} s")
+@contextmanager
+def _failures_named() -> Iterator[None]:
+    """Raises ApiError for an answer that does not come, or breaks off."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise ApiError(0, f"no answer within {_CALL_TIMEOUT_S:.0f} s") from error
+    except _BROKEN as error:
+        raise ApiError(0, _sentence(error)) from error
 
 
 def _error(response: aiohttp.ClientResponse, text: str) -> ApiError:
