@@ -146,13 +146,16 @@ class _Packing:
     thorough: bool = False
     where: dict[int, GpuUuid] = field(default_factory=dict)
     kind: dict[GpuUuid, int] = field(init=False)
+    alike_sizes: list[tuple[int, int]] = field(init=False)
     tightest: list[GpuUuid] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Gpus of one kind can stand for each other: the same room, and for the same sizes."""
-        sets, kinds = {gpus for _, gpus in self.sizes}, dict[tuple[object, ...], int]()
+        """Gpus of one kind can stand for each other: the same room, and for the same sizes; so can equal sizes."""
+        sets, kinds = sorted({gpus for _, gpus in self.sizes}, key=sorted), dict[tuple[object, ...], int]()
         alike = {u: (room, self.slots.get(u), *(u in gpus for gpus in sets)) for u, room in self.free.items()}
         self.kind = {uuid: kinds.setdefault(kind, len(kinds)) for uuid, kind in alike.items()}
+        ranks = {gpus: rank for rank, gpus in enumerate(sets)}
+        self.alike_sizes = [(-size, ranks[gpus]) for size, gpus in self.sizes]
         self.tightest = sorted(self.free, key=lambda uuid: (self.free[uuid], uuid))
 
     def alike(self) -> tuple[_Gpus, ...]:
@@ -197,7 +200,7 @@ class _Packing:
             self.budget -= 1
             return []
         if thorough:
-            fitting.sort(key=self._alike)
+            fitting.sort(key=self.alike_sizes.__getitem__)
         sizes = [of[n][0] for n in fitting]
         many, enough = len(sizes), _MANY if thorough else _LIKELY
         below = [-size for size in sizes]  # ascending, as `bisect` wants it
@@ -220,14 +223,9 @@ class _Packing:
         found.sort()
         return [(gap, chosen) for gap, _, chosen in found]
 
-    def _alike(self, number: int) -> tuple[object, ...]:
-        """What two sizes have in common that can stand for each other where all is tried."""
-        size, gpus = self.sizes[number]
-        return -size, sorted(gpus)
-
     def _others(self, fitting: Sequence[int]) -> list[int]:
         """For each place in `fitting` the next one of another kind: of several alike the first goes."""
-        kinds: Sequence[object] = [self._alike(n) if self.thorough else self.sizes[n][0] for n in fitting]
+        kinds: Sequence[object] = [self.alike_sizes[n] if self.thorough else self.sizes[n][0] for n in fitting]
         others, following = [0] * len(kinds), len(kinds)
         for place in reversed(range(len(kinds))):
             if place + 1 < len(kinds) and kinds[place] != kinds[place + 1]:
