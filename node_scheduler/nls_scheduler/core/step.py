@@ -6,6 +6,7 @@ it out until the driver shows it free.
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model import gangs
@@ -21,7 +22,7 @@ from nls_scheduler.core.model.workload import Move, Order, Phase
 from nls_scheduler.core.orders.giving import give
 from nls_scheduler.core.orders.next_order import keep_limit, next_order
 from nls_scheduler.core.orders.refusals import refusal
-from nls_scheduler.core.orders.who_would_stay import who_would_stay_together, would_stay
+from nls_scheduler.core.orders.who_would_stay import SentOffEarly
 from nls_scheduler.core.planning.claims import settle_claims
 from nls_scheduler.core.planning.line import joined
 from nls_scheduler.core.planning.making_room.allowances import while_some_leave
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.events import Event
-    from nls_scheduler.core.model.ids import WorkloadId
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Pending, Workload
 
@@ -58,17 +58,15 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
     commands: list[Command] = []
     whom = () if state.quiet else [w.id for w in state.workloads.values() if not _is_at_rest(w, plan.entries[w.id])]
     in_order = gangs.side_by_side(state, whom) if whom else []
-    together: Collection[WorkloadId] | None = None
+    early = SentOffEarly(in_order)
     wakes = [] if plan.wake_at is None else [plan.wake_at]
-    for number, workload_id in enumerate(in_order):
+    for workload_id in in_order:
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
         decided = next_order(state, workload, entry) or keep_limit(workload) or trims.order(workload, entry)
-        if decided is Order.START and workload.sent_off_early and not _would_wait_in_vain(state, workload):
-            together = who_would_stay_together(state, in_order[number:]) if together is None else together
-            if not (workload_id in together if together else would_stay(state, workload)):
-                waits = replace(entry, reason=Why(Reason.BEING_FREED, gpus=entry.target))
-                decided, state = None, replace(state, plan={**state.plan, workload_id: waits})
-                wakes += [] if workload.waiting_since is None else [workload.waiting_since + state.policy.cool_down_s]
+        if decided is Order.START and workload.sent_off_early and not early.may_start(state, workload):
+            waits = replace(entry, reason=Why(Reason.BEING_FREED, gpus=entry.target))
+            decided, state = None, replace(state, plan={**state.plan, workload_id: waits})
+            wakes.append(early.starts_anyway_at(state, workload))
         refused = None if decided is None else refusal(state, workload, entry, decided)
         if refused != workload.refused:
             workload = replace(workload, refused=refused)
@@ -91,17 +89,6 @@ def _beside_who_comes(state: NodeState) -> NodeState:
     targets = {key: entry.target for key, entry in state.plan.items()}
     now = while_some_leave(state, targets, {key: entry.allowance_bytes for key, entry in state.plan.items()})
     return replace(state, plan={key: updated(e, allowance_bytes=now[key]) for key, e in state.plan.items()})
-
-
-def _would_wait_in_vain(state: NodeState, workload: Workload) -> bool:
-    """Whether it has waited for a while and nobody is on the way: only its start would change who is to leave."""
-    if workload.waiting_since is None or state.at < workload.waiting_since + state.policy.cool_down_s:
-        return False
-    return all(w.pending is None and _stays(w, state.plan[w.id]) for w in state.workloads.values())
-
-
-def _stays(workload: Workload, entry: PlanEntry) -> bool:
-    return not workload.present or (entry.target == workload.current and not entry.yields)
 
 
 def _is_at_rest(workload: Workload, entry: PlanEntry) -> bool:
@@ -234,5 +221,5 @@ def _next_timer_at(state: NodeState, wakes: Collection[float]) -> float | None:
         if workload.trim_shows_by is not None:
             times.append(workload.trim_shows_by)
     times += [r.since + state.policy.stop_timeout_s for g in state.gpus.values() for r in g.releasing]
-    next_at = min((t for t in times if t > state.at), default=None)
+    next_at = min((t for t in times if state.at < t < inf), default=None)
     return None if next_at == state.timer_at else next_at

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model import gangs
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from nls_scheduler.core.model.ids import WorkloadId
-    from nls_scheduler.core.model.state import NodeState
+    from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
 
 
@@ -25,12 +26,40 @@ if TYPE_CHECKING:
 _PLANS_TOGETHER = 3
 
 
-def would_stay(state: NodeState, workload: Workload) -> bool:
-    """Whether a plan leaves it where it is to start, with all of its gang, once it runs there, or moves it for burst.
+class SentOffEarly:
+    """Those of one step who were sent off early and are to start: whoever is there may be what decides who is to leave.
 
-    Who is there may be what decides whose turn it is elsewhere, and then on whom it is to leave: it would be started
-    and sent away without end.
+    One would be started and sent away without end that a plan does not leave where it is then.
     """
+
+    def __init__(self, in_order: Sequence[WorkloadId]) -> None:
+        self._in_order = in_order
+        self._together: Collection[WorkloadId] | None = None
+
+    def may_start(self, state: NodeState, workload: Workload) -> bool:
+        """Whether it would stay, or has waited for a while and nobody is on the way, so that only its start helps."""
+        if state.at >= self.starts_anyway_at(state, workload) and _nobody_is_on_the_way(state):
+            return True
+        if self._together is None:
+            in_order = self._in_order[self._in_order.index(workload.id) :]
+            self._together = who_would_stay_together(state, in_order)
+        return workload.id in self._together if self._together else would_stay(state, workload)
+
+    def starts_anyway_at(self, state: NodeState, workload: Workload) -> float:
+        """From then on it is started where nobody is on the way."""
+        return inf if workload.waiting_since is None else workload.waiting_since + state.policy.cool_down_s
+
+
+def _nobody_is_on_the_way(state: NodeState) -> bool:
+    return all(w.pending is None and _stays(w, state.plan[w.id]) for w in state.workloads.values())
+
+
+def _stays(workload: Workload, entry: PlanEntry) -> bool:
+    return not workload.present or (entry.target == workload.current and not entry.yields)
+
+
+def would_stay(state: NodeState, workload: Workload) -> bool:
+    """Whether a plan leaves it where it is to start, with all of its gang, once they run, or moves it for burst."""
     off = (Phase.QUEUED, Phase.SUSPENDED, Phase.STARTING)
     coming = [w for w in (*gangs.fellows(state, workload), workload) if w.phase in off and state.plan[w.id].target]
     then = state
