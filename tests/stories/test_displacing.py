@@ -295,3 +295,18 @@ def test_who_is_owed_several_gpus_has_them_although_the_one_with_the_least_harm_
     stage.command("owner", 0.55, queue="b", gpu_count=2)
     assert stage.runs("owner", "firm")
     assert (stage.home("large"), stage.home("middle")) == ([], [])
+
+
+@pytest.mark.parametrize("small", [1, 2, 3])
+def test_one_large_goes_where_the_small_ones_would_bring_their_queue_down_to_its_share(small: int) -> None:
+    """They have less harm to suffer, but all that may go of them is not enough."""
+    stage = Stage(2, queues=(Queue("a", quota={POOL: 1.2}), Queue("b", quota={POOL: 0.8})))
+    stage.notebook("mine", 0.75, 0.75, queue="a")
+    stage.notebook("beside", 0.2, 0.2, queue="b", priority=60)
+    stage.notebook("large", 0.6, 0.6, queue="b", priority=50)
+    for number in range(small):
+        stage.notebook(f"small{number}", 0.3 / small, 0.3 / small, queue="b")
+    assert stage.gpu("large") != stage.gpu("mine")
+    stage.command("owner", 0.45, queue="a")
+    assert stage.runs("owner", "mine", "beside", *(f"small{number}" for number in range(small)))
+    assert stage.home("large") == []

@@ -6,6 +6,7 @@ there until somebody really needs its place. A gang has its homes together, so t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nls_scheduler.core.model.gangs import key_of
@@ -33,7 +34,8 @@ def displace(admission: Admission, newcomer: Workload) -> bool:
         if not attempt.candidates:
             continue
         admission.looked_at.places = admission.looked_at.costs = True
-        if not (attempt.tried(attempt.succeeds) or attempt.tried(attempt.succeeds_smallest_first)):
+        by_size = (partial(attempt.succeeds_by_size, largest_first=largest) for largest in (False, True))
+        if not (attempt.tried(attempt.succeeds) or any(map(attempt.tried, by_size))):
             continue
         for unit, _ in attempt.taken:
             admission.result.moved_for.update({victim.id: newcomer.id for victim in unit})
@@ -48,8 +50,8 @@ class _Attempt:
     """To admit one newcomer in one pool.
 
     Attributes:
-        candidates: who may be displaced for it as things are at the beginning, those with the least harm first; each
-            with all of its gang.
+        candidates: who may be displaced for it, now or once others are, those with the least harm first; each with all
+            of its gang.
         taken: who has been, with the homes that they had.
     """
 
@@ -57,15 +59,17 @@ class _Attempt:
         self._admission, self._ledger, self._newcomer, self._pool = admission, ledger, newcomer, pool
         self.taken: list[tuple[Unit, Homes]] = []
         self._amount = self._takes()
-        own, below = ledger.leaf(newcomer), ledger.reclaimable(newcomer, pool, self._amount)
+        own, above = ledger.leaf(newcomer), ledger.reclaimable(newcomer, pool, self._amount)
         there = [
             w
             for w in admission.admitted()
-            if ((leaf := ledger.leaf(w)) in below or (leaf == own and w.spec.priority < newcomer.spec.priority))
+            if ((leaf := ledger.leaf(w)) in above or (leaf == own and w.spec.priority < newcomer.spec.priority))
             and self._is_there(w)
         ]
         units = {unit[0].id: unit for unit in map(self._unit, there)}
-        self.candidates = sorted((unit for unit in units.values() if self._may(unit)), key=self._harm)
+        if not any(map(self._may, units.values())):
+            units = {}
+        self.candidates = sorted(units.values(), key=self._harm)
 
     def _takes(self) -> float:
         """What the newcomer takes of the pool, and all of its gang that has no homes yet: they have them together."""
@@ -96,9 +100,12 @@ class _Attempt:
         home = self._free_gpus(self._cost)
         return self._scattered() if home is None else self._admitted_on(home)
 
-    def succeeds_smallest_first(self) -> bool:
-        """As `succeeds`, Gpu by Gpu, the smallest first: who brings its queue down to its share may go last."""
-        self.candidates.sort(key=lambda unit: _size_bytes([unit]))
+    def succeeds_by_size(self, *, largest_first: bool) -> bool:
+        """As `succeeds`, Gpu by Gpu, where who brings a queue down to its share decides how much may be taken.
+
+        The smallest first frees the most of all; the largest first finds the one that is enough by itself.
+        """
+        self.candidates.sort(key=lambda unit: _size_bytes([unit]), reverse=largest_first)
         home = self._free_gpus(_size_bytes)
         return home is not None and self._let_in() and self._admitted_on(home)
 
@@ -170,12 +177,11 @@ class _Attempt:
         if room < admission.cost_bytes(self._newcomer, uuid):
             return None
         before = len(self.taken)
-        for unit in there:
-            if admission.has_home_room(self._newcomer, uuid):
+        while not (enough := admission.has_home_room(self._newcomer, uuid)):
+            unit = next((unit for unit in there if uuid in homes.get(unit[0].id, ()) and self._may(unit)), None)
+            if unit is None:
                 break
-            if self._may(unit):
-                self._take(unit)
-        enough = admission.has_home_room(self._newcomer, uuid)
+            self._take(unit)
         needed, self.taken = self.taken[before:], self.taken[:before]
         for unit, old in needed:
             self._give(unit, old)

@@ -228,17 +228,20 @@ class Ledger:
         return sum(self.demand(w.spec, pool, w.fewest_gpus) for w in workloads if pool in w.spec.pools)
 
     def reclaimable(self, newcomer: Workload, pool: str, amount: float) -> set[str]:
-        """The other leaf queues from which that of `newcomer` may take `amount` back, as things are."""
+        """The other leaf queues from which that of `newcomer` may take `amount` back, now or once others have given."""
         own = self.leaf(newcomer)
         if self.used(own, pool) + amount > self.fair(own, pool) + TOLERANCE:
             return set()
         leaves = (name for name in self.tree.queues if self.tree.is_leaf(name) and name != own)
-        return {leaf for leaf in leaves if self._reclaims(own, leaf, amount, pool)}
+        return {leaf for leaf in leaves if self._is_above(self.tree.split(own, leaf)[1], pool)}
+
+    def _is_above(self, queues: Sequence[Queue], pool: str) -> bool:
+        return all(self.used(q.name, pool) > self.fair(q.name, pool) + TOLERANCE for q in queues)
 
     def _reclaims(self, own: str, other: str, amount: float, pool: str) -> bool:
         to_own, to_other = self.tree.split(own, other)
         within = all(self.used(q.name, pool) + amount <= self.fair(q.name, pool) + TOLERANCE for q in to_own)
-        return within and all(self.used(q.name, pool) > self.fair(q.name, pool) + TOLERANCE for q in to_other)
+        return within and self._is_above(to_other, pool)
 
     def may_displace(self, newcomer: Workload, victim: Workload, pool: str, amount: float) -> bool:
         """Whether `victim`, at home in `pool`, may have to make room for `newcomer`: KAI's preempt and reclaim.
