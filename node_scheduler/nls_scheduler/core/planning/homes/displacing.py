@@ -7,14 +7,16 @@ there until somebody really needs its place. A gang has its homes together, so t
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from itertools import combinations
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model.gangs import key_of
 from nls_scheduler.core.planning.homes.queue_ledger import comes_back
 from nls_scheduler.core.planning.making_room.victims import harm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.core.model.workload import Workload
@@ -23,6 +25,14 @@ if TYPE_CHECKING:
 
     Unit = tuple[Workload, ...]
     Homes = list[tuple[GpuUuid, ...]]
+
+
+_FEW: Final = 3
+"""So many who have to go are few."""
+_LARGEST: Final = 8
+"""They are chosen among so many on a Gpu."""
+_TRIED: Final = 16
+"""So many ways to choose them are tried, as a bound on the time of a step."""
 
 
 def displace(admission: Admission, newcomer: Workload) -> bool:
@@ -34,8 +44,8 @@ def displace(admission: Admission, newcomer: Workload) -> bool:
         if not attempt.candidates:
             continue
         admission.looked_at.places = admission.looked_at.costs = True
-        by_size = (partial(attempt.succeeds_by_size, largest_first=largest) for largest in (False, True))
-        if not (attempt.tried(attempt.succeeds) or any(map(attempt.tried, by_size))):
+        ways = (attempt.succeeds, attempt.succeeds_with_few, attempt.succeeds_smallest_first)
+        if not any(map(attempt.tried, ways)):
             continue
         for unit, _ in attempt.taken:
             admission.result.moved_for.update({victim.id: newcomer.id for victim in unit})
@@ -100,12 +110,37 @@ class _Attempt:
         home = self._free_gpus(self._cost)
         return self._scattered() if home is None else self._admitted_on(home)
 
-    def succeeds_by_size(self, *, largest_first: bool) -> bool:
-        """As `succeeds`, Gpu by Gpu, where who brings a queue down to its share decides how much may be taken.
+    def succeeds_with_few(self) -> bool:
+        """As `succeeds`, on one Gpu where few are enough without the others there.
 
-        The smallest first frees the most of all; the largest first finds the one that is enough by itself.
+        With those who have the least harm to suffer, their queue may come down to its share before there is enough.
         """
-        self.candidates.sort(key=lambda unit: _size_bytes([unit]), reverse=largest_first)
+        gpus = self._admission.open_gpus(self._newcomer, self._pool) if self._newcomer.fewest_gpus == 1 else ()
+        ways = [(self._cost(few), uuid, few) for uuid in gpus for few in self._few_on(uuid)]
+        ways.sort(key=itemgetter(0, 1))
+        return any(self.tried(partial(self._succeeds_with, uuid, few)) for _, uuid, few in ways[:_TRIED])
+
+    def _few_on(self, uuid: GpuUuid) -> Iterator[list[Unit]]:
+        """Any few who are enough on `uuid`, and none of them too many; the smallest is first."""
+        admission, homes = self._admission, self._admission.result.homes
+        lacking = admission.cost_bytes(self._newcomer, uuid) - admission.free[uuid]
+        sizes = [(sum(admission.cost_bytes(w, uuid) for w in u if uuid in homes[w.id]), u) for u in self.candidates]
+        there = sorted((one for one in sizes if one[0]), key=itemgetter(0))[-_LARGEST:]
+        for count in range(1, _FEW + 1):
+            for few in combinations(there, count):
+                left = sum(size for size, _ in few) - lacking
+                if 0 <= left < few[0][0]:
+                    yield [unit for _, unit in few]
+
+    def _succeeds_with(self, uuid: GpuUuid, few: Sequence[Unit]) -> bool:
+        needed = self._needed_on(uuid, few)
+        for unit in needed or ():
+            self._take(unit)
+        return needed is not None and self._let_in() and self._admitted_on((uuid,))
+
+    def succeeds_smallest_first(self) -> bool:
+        """As `succeeds`, Gpu by Gpu, the smallest first: who brings its queue down to its share may go last."""
+        self.candidates.sort(key=lambda unit: _size_bytes([unit]))
         home = self._free_gpus(_size_bytes)
         return home is not None and self._let_in() and self._admitted_on(home)
 
@@ -158,7 +193,7 @@ class _Attempt:
         chosen: list[GpuUuid] = []
         gpus = self._admission.open_gpus(self._newcomer, self._pool)
         while len(chosen) < self._newcomer.fewest_gpus:
-            needs = [(uuid, self._needed_on(uuid)) for uuid in gpus if uuid not in chosen]
+            needs = [(uuid, self._needed_on(uuid, self.candidates)) for uuid in gpus if uuid not in chosen]
             options = [(cost(needed), uuid, needed) for uuid, needed in needs if needed is not None]
             if not options:
                 return None
@@ -168,10 +203,10 @@ class _Attempt:
             chosen.append(uuid)
         return tuple(chosen)
 
-    def _needed_on(self, uuid: GpuUuid) -> list[Unit] | None:
-        """Who has to go so that `uuid` has room; `None`: it is not enough when all go who may."""
+    def _needed_on(self, uuid: GpuUuid, of: Sequence[Unit]) -> list[Unit] | None:
+        """Who of these has to go so that `uuid` has room; `None`: it is not enough when all go who may."""
         admission, homes = self._admission, self._admission.result.homes
-        there = [unit for unit in self.candidates if any(uuid in homes.get(w.id, ()) for w in unit)]
+        there = [unit for unit in of if any(uuid in homes.get(w.id, ()) for w in unit)]
         on_it = [w for unit in there for w in unit if uuid in homes[w.id]]
         room = admission.free.get(uuid, 0) + sum(admission.cost_bytes(w, uuid) for w in on_it)
         if room < admission.cost_bytes(self._newcomer, uuid):
