@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 IMAGE = Path(__file__).parent.parent / "docs" / "images" / "step_latency.svg"
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 340, 60, 50, 40, 130
+CLOSE = 24
+"""Two sizes nearer to each other are not both written below the axis."""
 COLOURS = ("#1976d2", "#90caf9", "#e65100", "#ffcc80")
 
 
@@ -35,10 +37,13 @@ def drawn(growth: Sequence[dict[str, Any]]) -> str:
         x = LEFT + (WIDTH - LEFT - RIGHT) * workloads / most_x
         return round(x, 1), round(HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * milliseconds / most_y, 1)
 
-    parts = [_text(LEFT, 22, "One step: milliseconds by workloads (7 on each GPU)", size=14)]
-    for row in growth:
+    parts = [_text(LEFT, 22, "One step: milliseconds by workloads (16 GPUs from 80 on, at most 8 before)", size=14)]
+    written = 0.0
+    for row in reversed(growth):
         x, y = at(row["workloads"], 0)
-        parts.append(_text(x - 8, y + 18, str(row["workloads"])))
+        if not written or written - x > CLOSE:
+            parts.append(_text(x - 8, y + 18, str(row["workloads"])))
+            written = x
     for part in range(5):
         value = most_y * part / 4
         x, y = at(0, value)
