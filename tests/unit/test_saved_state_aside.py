@@ -292,6 +292,7 @@ def test_a_copy_that_does_not_hear_is_killed_when_it_is_to_end_and_nobody_who_go
     monkeypatch, no_child_of_ours, tmp_path
 ):
     monkeypatch.setattr(aside, "_STOPS_WITHIN_S", 0.05)
+    monkeypatch.setattr(aside, "_KILLS", 1000)  # a busy machine takes its time to end one that is killed
     monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a number may be another process's by now"))
     over = []
     began = tmp_path / "began"
@@ -325,6 +326,7 @@ def test_a_copy_that_hangs_before_it_begins_is_killed_when_it_is_to_end(
     monkeypatch, fork_that_hangs, no_child_of_ours, which
 ):
     monkeypatch.setattr(aside, "_STOPS_WITHIN_S", 0.05)
+    monkeypatch.setattr(aside, "_KILLS", 1000)  # a busy machine takes its time to end one that is killed
     monkeypatch.setattr(os, "kill", lambda *_: pytest.fail("a number may be another process's by now"))
     fork_that_hangs(which)
     over = []
