@@ -105,7 +105,8 @@ CASES = (
     case(
         "multiprocessing by spawn",
         "import math\nwith multiprocessing.get_context('spawn').Pool(1) as pool:\n"
-        "    roots = pool.map(math.sqrt, [1, 4])\nroots",
+        "    roots = pool.map(math.sqrt, [1, 4])\n"
+        "del pool  # its semaphores would outlive a kernel that is killed\nroots",
     ),
     case(
         "a pool of processes",
