@@ -14,6 +14,15 @@ from nls_scheduler.core.model.state import PlanEntry
 from nls_scheduler.core.model.values import updated
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.gangs import have_room
+from nls_scheduler.core.planning.leaving import (
+    as_before,
+    mentions,
+    owner_there,
+    why_it_leaves,
+    why_its_home_is_elsewhere,
+    why_needed,
+    why_nobody_comes,
+)
 from nls_scheduler.core.planning.line import places_in_line
 from nls_scheduler.core.planning.making_room.rooms import has_room, owed_bytes
 from nls_scheduler.core.planning.places import freezing
@@ -21,9 +30,7 @@ from nls_scheduler.core.planning.places import freezing
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    from nls_scheduler.core.model.gpu import GpuOwner
     from nls_scheduler.core.model.ids import GpuUuid
-    from nls_scheduler.core.model.reasons import Mention
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Frozen, Workload
     from nls_scheduler.core.planning.places.draft import Draft
@@ -77,7 +84,7 @@ def _as_mostly(
             return None
         kind, size_bytes = _what_is_said(draft, workload, current, before.home)
         why, allowance_bytes = before.reason, draft.allowances[key]
-        if why.kind is not kind or _why_nobody_comes(draft, workload, current):
+        if why.kind is not kind or why_nobody_comes(draft, workload, current):
             return None
         if why.bytes == (size_bytes,) and before.allowance_bytes == allowance_bytes:
             return before
@@ -100,6 +107,8 @@ def _all_there_is_to_say(
     leaves = bool(current) and target != current
     since = draft.claimed_since(workload) if leaves else None
     cause = _cause(draft, workload, target)
+    if cause is None and leaves and not any(key in other for other in (moves, draft.bound, draft.waits)):
+        cause = draft.claimant(workload)
     said = (
         draft.homes.homes.get(key, ()),
         target,
@@ -152,17 +161,8 @@ def _is_out_of_service(draft: Draft, workload: WorkloadId) -> bool:
     return why is not None and why.kind is Reason.OUT_OF_SERVICE
 
 
-def _owner_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> tuple[GpuUuid, GpuOwner] | None:
-    """Which borrowed Gpu it leaves to which pod of the cluster's, whom nobody here looks after."""
-    gpus, home = draft.state.gpus, draft.homes.homes.get(workload.id, ())
-    for uuid in workload.current:
-        if uuid not in target and uuid not in home and uuid in gpus and gpus[uuid].owners:
-            return uuid, gpus[uuid].owners[0]
-    return None
-
-
 def _owner_as_cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:
-    owner = _owner_there(draft, workload, target)
+    owner = owner_there(draft, workload, target)
     return None if owner is None else WorkloadId(owner[1].id)
 
 
@@ -206,17 +206,26 @@ def _reason(
         return draft.homes.waits[workload.id]
     if workload.id in moves:
         return Why(draft.homeward.get(workload.id, Reason.MORE_ROOM), gpus=target)
-    if workload.present and target != workload.current and (why := _why_it_leaves(draft, workload, target)):
+    if workload.present and target != workload.current and (why := why_it_leaves(draft, workload, target, cause)):
         return why
+    if (elsewhere := _why_elsewhere(draft, workload, target)) is not None:
+        return elsewhere
+    if not target:
+        return draft.waits.get(workload.id, Why(Reason.WAITS))
+    if workload.id in draft.yields:
+        return Why(Reason.YIELDS, gpus=target, who=mentions(draft, draft.yields[workload.id]))
+    return _why_there(draft, workload, target, cause)
+
+
+def _why_elsewhere(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why | None:
+    """Why it is to be where it is not, though nobody is known to need its place."""
     if workload.wish is not None and workload.wish in target and workload.wish not in workload.current:
         return Why(Reason.WISHED, gpus=target)
     if workload.spec.resizable and workload.present and set(workload.current) < set(target):
         return Why(Reason.GROWS, gpus=tuple(u for u in target if u not in workload.current))
-    if not target:
-        return draft.waits.get(workload.id, Why(Reason.WAITS))
-    if workload.id in draft.yields:
-        return Why(Reason.YIELDS, gpus=target, who=_mentions(draft, draft.yields[workload.id]))
-    return _why_there(draft, workload, target, cause)
+    if workload.present and workload.id not in draft.bound:
+        return why_its_home_is_elsewhere(draft, workload)
+    return None
 
 
 def _why_frozen(
@@ -228,55 +237,6 @@ def _why_frozen(
         if waits.kind in _WHY_THERE:
             return Why(Reason.GOES_ON, gpus=target)
     return freezing.why_it_stands(draft.state, frozen, waits)
-
-
-def _why_it_leaves(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why | None:
-    cause = draft.cause.get(workload.id, draft.homes.moved_for.get(workload.id))
-    if cause is not None:
-        return _why_needed(draft, workload, target, cause)
-    owner = _owner_there(draft, workload, target)
-    if owner is not None:
-        return Why(Reason.NEEDED, gpus=owner[:1], who=(owner[1].mention,))
-    if workload.id in draft.waits:
-        return draft.waits[workload.id]
-    left = tuple(uuid for uuid in workload.current if uuid not in target)
-    return next(iter(_why_nobody_comes(draft, workload, left)), None)
-
-
-def _why_needed(
-    draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], cause: WorkloadId, because: tuple[Why, ...] = ()
-) -> Why:
-    """That `cause` needs what `workload` leaves; where it goes elsewhere, that, and why it is felt here."""
-    leaves = tuple([uuid for uuid in workload.current if uuid not in target]) or workload.current
-    goes, who = draft.rooms.target.get(cause) or draft.homes.homes.get(cause, ()), _mentions(draft, cause)
-    there = (*goes, *draft.state.workloads[cause].current)
-    needed = tuple([uuid for uuid in leaves if uuid in there])
-    if needed or because or not goes:
-        return _as_before(draft, workload, Reason.NEEDED, needed or goes or leaves, who=who, because=because)
-    if (between := _who_comes_for(draft, cause, leaves)) is not None:
-        because = (Why(Reason.NEEDED, gpus=goes, who=who),)
-        return _as_before(draft, workload, Reason.NEEDED, leaves, who=_mentions(draft, between), because=because)
-    return _as_before(draft, workload, Reason.NEEDED, goes, who=who, because=_why_with_it(draft, workload, leaves))
-
-
-def _who_comes_for(draft: Draft, cause: WorkloadId, gpus: tuple[GpuUuid, ...]) -> WorkloadId | None:
-    """Who makes room for `cause` elsewhere, and comes to one of `gpus` for that."""
-    moved_for, workloads = draft.homes.moved_for, draft.state.workloads
-    for key, target in draft.rooms.target.items():
-        if moved_for.get(key) == cause and not set(gpus).isdisjoint(set(target).difference(workloads[key].current)):
-            return key
-    return None
-
-
-def _why_with_it(draft: Draft, workload: Workload, leaves: tuple[GpuUuid, ...]) -> tuple[Why, ...]:
-    """Why `workload` leaves Gpus to which nobody comes: its gang has lost a place, or its queue may have no more."""
-    if workload.id in draft.waits:
-        return (draft.waits[workload.id],)
-    ledger = draft.homes.ledger
-    if ledger is None:
-        return ()
-    obstacles = [ledger.obstacle(workload, pool, count=gpus) for pool, gpus in ledger.pools_of(leaves).items()]
-    return tuple(obstacle.why for obstacle in obstacles if obstacle is not None)
 
 
 def _why_off(draft: Draft, workload: Workload) -> Why:
@@ -298,10 +258,6 @@ def _why_it_left(draft: Draft, workload: Workload) -> Why:
     return draft.homes.waits.get(workload.id, Why(Reason.OFF))
 
 
-def _mentions(draft: Draft, workload: WorkloadId) -> tuple[Mention, ...]:
-    return (draft.state.workloads[workload].mention,)
-
-
 def _is_guest(draft: Draft, workload: Workload) -> bool:
     """Whether it is on a Gpu without being admitted any more: somebody whose turn it is has got its home."""
     return bool(draft.state.policy.queues) and workload.present and workload.id in draft.homes.waits
@@ -313,7 +269,7 @@ def _why_guest(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
         return Why(Reason.STAYS_AS_GUEST, gpus=target, because=(waits,))
     if cause is None:
         return waits
-    return _why_needed(draft, workload, target, cause, because=(waits,))
+    return why_needed(draft, workload, target, cause, because=(waits,))
 
 
 def _may_come(draft: Draft, workload: Workload, uuid: GpuUuid) -> bool:
@@ -346,49 +302,17 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
             return Why(Reason.BEING_FREED, gpus=lacking)
         is_on = draft.state.workloads[holder].current
         held = tuple(uuid for uuid in lacking if uuid in is_on) or lacking  # others hold the others
-        return _as_before(draft, workload, Reason.HELD, held, who=_mentions(draft, holder))
+        return as_before(draft, workload, Reason.HELD, held, who=mentions(draft, holder))
     if workload.phase is Phase.QUEUED and workload.spec.gang is not None and not _gang_may_come(draft, workload):
         return Why(Reason.GANG_WITHOUT_ROOM, names=(workload.spec.gang,))
     home = draft.homes.homes[workload.id]
     kind, size_bytes = _what_is_said(draft, workload, target, home)
-    because = _why_nobody_comes(draft, workload, target) if workload.present else ()
+    because = why_nobody_comes(draft, workload, target) if workload.present else ()
     if because:
         kind = Reason.STAYS
     elif kind is Reason.BORROWS:
         because = (Why(Reason.HOME, gpus=home),)
-    return _as_before(draft, workload, kind, target, bytes_=(size_bytes,), because=because)
-
-
-def _as_before(
-    draft: Draft,
-    workload: Workload,
-    kind: Reason,
-    gpus: tuple[GpuUuid, ...],
-    *,
-    who: tuple[Mention, ...] = (),
-    bytes_: tuple[int, ...] = (),
-    because: tuple[Why, ...] = (),
-) -> Why:
-    """The reason that the last plan gave where it is the same, as it mostly is: then nobody has to compare it again."""
-    before = draft.state.plan.get(workload.id)
-    if before is not None:
-        why = before.reason
-        if (why.kind, why.gpus, why.who, why.bytes, why.because) == (kind, gpus, who, bytes_, because):
-            return why
-    return Why(kind, gpus=gpus, who=who, bytes=bytes_, because=because)
-
-
-def _why_nobody_comes(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, ...]) -> tuple[Why, ...]:
-    """Why it could not come to `gpus`, on which it is, as things are now; empty where it could."""
-    state, found = draft.state, []
-    for uuid in gpus:
-        gpu, pool = state.gpus[uuid], state.pools[uuid]
-        if not gpu.healthy:
-            because = gpu.unhealthy_reason or Why(Reason.UNHEALTHY)
-            found.append(Why(Reason.OUT_OF_SERVICE, gpus=(uuid,), because=(because,)))
-        elif workload.given_home is None and not (pool.enabled and pool.name in workload.spec.pools):
-            found.append(Why(Reason.POOL_CLOSED, gpus=(uuid,), names=(pool.name,)))
-    return tuple(found)
+    return as_before(draft, workload, kind, target, bytes_=(size_bytes,), because=because)
 
 
 def _what_is_said(

@@ -1,0 +1,61 @@
+"""What users read: whose Gpu it is, who needs it, and what is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.commands import SuspendProcess
+from nls_scheduler.core.model.reasons import Reason
+from stage import TOTAL, Stage
+
+
+def grows(stage: Stage, name: str, request: float) -> None:
+    """Its user asks for more; nothing is carried out yet."""
+    workload = stage.workload(name)
+    spec = replace(workload.spec, request_bytes=int(request * TOTAL), limit_bytes=int(request * TOTAL))
+    stage.node.workloads[workload.id].spec = spec
+    stage.node.tell(ev.WorkloadRespecified(stage.node.now, workload.id, spec))
+
+
+def test_who_leaves_a_borrowed_gpu_for_a_process_that_nobody_placed_reads_that() -> None:
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.notebook("bob")
+    assert (stage.gpu("bob"), stage.home("bob")) == (1, [0])
+    stage.cell_starts("bob")
+    stage.stranger_uses(1, 0.125)
+    assert stage.plan("bob").deadline_at is not None
+    assert stage.reason("bob") == stage.why(Reason.HELD, gpus=[1], shares=[0.125])
+
+
+@pytest.mark.parametrize("kind", ["notebook", "command", "elastic"])
+def test_who_has_to_leave_as_another_at_home_there_asks_for_more_reads_who_holds_it(kind: str) -> None:
+    stage = Stage(2)
+    stage.notebook("alice", 0.25, 0.25)
+    if kind == "notebook":
+        stage.notebook("bob", 0.5, 0.5)
+        stage.cell_starts("bob")
+    else:
+        stage.command("bob", 0.5, requeue=True, gpu_count_max=2 if kind == "elastic" else None)
+    assert 0 in stage.gpus("bob")
+    grows(stage, "alice", 1.0)
+    held = stage.why(Reason.HELD, "alice", gpus=[0])
+    assert (stage.workload("bob").last_reason if kind != "notebook" else stage.reason("bob")) == held
+    assert stage.home("bob") == [1]
+
+
+def test_who_goes_for_one_of_a_gang_reads_which_of_it_needs_its_gpu() -> None:
+    stage = Stage(3)
+    for name in ("alice", "bob", "carol"):
+        stage.notebook(name, 0.25)
+    stage.gang("red", 1, size=2, request=0.875)
+    told = len(stage.node.history)
+    stage.command("red-1", 0.875, gang="red", gang_size=2)
+    at = {stage.uuid(stage.gpu(name)): stage.workload(name).mention for name in ("red-0", "red-1")}
+    orders = [c for _, given in stage.node.history[told:] for c in given if isinstance(c, SuspendProcess)]
+    assert len(orders) == 2
+    assert all(at[order.reason.gpus[0]] == order.reason.who[0] for order in orders)
+    assert len({order.reason.who for order in orders}) == 2
