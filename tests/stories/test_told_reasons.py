@@ -8,6 +8,7 @@ import pytest
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import SuspendProcess
+from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.reasons import Reason
 from stage import TOTAL, Stage
 
@@ -59,3 +60,12 @@ def test_who_goes_for_one_of_a_gang_reads_which_of_it_needs_its_gpu() -> None:
     assert len(orders) == 2
     assert all(at[order.reason.gpus[0]] == order.reason.who[0] for order in orders)
     assert len({order.reason.who for order in orders}) == 2
+
+
+def test_a_gang_of_which_all_have_come_while_one_is_on_its_way_out_waits_for_nobody_more() -> None:
+    stage = Stage(2)
+    stage.gang("red", 2)
+    stage.node.release(stage.workload("red-1").id)
+    stage.node.tell(ev.WorkloadSubmitted(stage.node.now, WorkloadId("new"), stage.workload("red-0").spec))
+    assert stage.phase("red-1") == "suspending"
+    assert stage.node.state.plan[WorkloadId("new")].reason == stage.why(Reason.GANG_STARTS_AGAIN, names=["red"])

@@ -66,8 +66,7 @@ class Gang:
     def why_not(self) -> Why:
         """Why it has no Gpu now, or is to leave those that it has."""
         trouble = tuple(w.gang_trouble for w in self.members if w.gang_trouble is not None)[:1]
-        if not self.whole:
-            missing = self.size - len(self.members) - self.done
+        if (missing := self.size - len(self.members) - self.done) > 0:
             return Why(Reason.GANG_INCOMPLETE, numbers=(missing, self.size), names=(self.name,), because=trouble)
         if self.done:
             return Why(Reason.GANG_CANNOT_RESTART, numbers=(self.done,), names=(self.name,))
