@@ -69,3 +69,15 @@ def test_a_gang_of_which_all_have_come_while_one_is_on_its_way_out_waits_for_nob
     stage.node.tell(ev.WorkloadSubmitted(stage.node.now, WorkloadId("new"), stage.workload("red-0").spec))
     assert stage.phase("red-1") == "suspending"
     assert stage.node.state.plan[WorkloadId("new")].reason == stage.why(Reason.GANG_STARTS_AGAIN, names=["red"])
+
+
+def test_who_waits_reads_also_which_gpu_is_kept_by_a_process_that_does_not_end() -> None:
+    stage = Stage(2, stop_timeout_s=10.0)
+    stage.command("stuck")
+    stage.lingers("stuck")
+    stage.ends("stuck")
+    stage.command("train")
+    stage.after(20)
+    stage.command("late")
+    held, out = stage.why(Reason.HELD, "train", gpus=[1]), stage.why(Reason.OUT_OF_SERVICE, gpus=[0])
+    assert stage.reason("late") == stage.no_room(1.0, out, held)

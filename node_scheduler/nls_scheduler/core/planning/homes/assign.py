@@ -200,7 +200,7 @@ def _holders(admission: Admission) -> dict[GpuUuid, Why]:
     for gpu in sorted(state.gpus.values(), key=lambda g: g.index):
         who = (*holders[gpu.uuid], *(owner.mention for owner in gpu.owners))
         others = (gpu.unplaced_bytes,) if gpu.unplaced_bytes and not gpu.owners else ()
-        if not gpu.healthy:
+        if gpu.uuid not in state.usable:
             held[gpu.uuid] = Why(Reason.OUT_OF_SERVICE, gpus=(gpu.uuid,))
         elif who or others:
             held[gpu.uuid] = Why(Reason.HELD, gpus=(gpu.uuid,), who=who, bytes=others)
