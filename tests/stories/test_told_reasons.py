@@ -9,6 +9,7 @@ import pytest
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import SuspendProcess
 from nls_scheduler.core.model.ids import WorkloadId
+from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
 from stage import TOTAL, Stage
 
@@ -81,3 +82,11 @@ def test_who_waits_reads_also_which_gpu_is_kept_by_a_process_that_does_not_end()
     stage.command("late")
     held, out = stage.why(Reason.HELD, "train", gpus=[1]), stage.why(Reason.OUT_OF_SERVICE, gpus=[0])
     assert stage.reason("late") == stage.no_room(1.0, out, held)
+
+
+def test_what_a_queue_has_is_told_with_the_gpus_that_elastic_commands_could_give_back() -> None:
+    stage = Stage(4, queues=(Queue("a", limit={"*": 2.0}),))
+    stage.command("elastic", 1.0, gpu_count_max=2, requeue=True, queue="a")
+    stage.command("late", 1.0, gpu_count=2, queue="a")
+    limit = stage.why(Reason.QUEUE_LIMIT, names=["a", "default"], numbers=[2.0, 2.0])
+    assert stage.reason("late") == stage.why(Reason.HELD_BACK, because=[limit])

@@ -163,9 +163,8 @@ class Ledger:
         amount, firm = self.demand(spec, pool, count or workload.fewest_gpus), not spec.preemptible
         for queue in self.tree.chain(self.tree.leaf(spec.queue)):
             used, limit = self.used(queue.name, pool), queue.limit_in(pool)
-            if count is None:
-                used = max(0.0, used - self._spare.get((pool, queue.name), 0.0))
-            if limit is not None and used + amount > limit + TOLERANCE:
+            keeps = used if count is not None else max(0.0, used - self._spare.get((pool, queue.name), 0.0))
+            if limit is not None and keeps + amount > limit + TOLERANCE:
                 return Obstacle(queue, Why(Reason.QUEUE_LIMIT, names=(queue.name, pool), numbers=(used, limit)))
             quota, used_firm = queue.quota_in(pool), max(0.0, self._firm.get((pool, queue.name), 0.0))
             if firm and quota is not None and used_firm + amount > quota + TOLERANCE:
