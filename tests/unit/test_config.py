@@ -43,6 +43,7 @@ def test_flags_win_over_files_and_the_first_directory_wins(tmp_path: Path) -> No
     [
         ("reclaim_deadline_s=1", "stop_grace_s = 2 contradicts reclaim_deadline_s = 1"),
         ("reclaim_deadline_s=0", "nothing could be done"),
+        ("interrupt_grace_s=0", "nothing could be done"),
         ("cool_down_s=-1", "0 or more"),
         ("cool_down_s=nan", "a finite number, 0 or more"),
         ("reclaim_deadline_s=1e400", "a finite number, 0 or more"),

@@ -240,6 +240,7 @@ class NlsScheduler(Configurable):
                 raise ConfigError(f"{name} = {value} cannot be used: it must be a finite number, 0 or more.")
         for name in (
             "reclaim_deadline_s",
+            "interrupt_grace_s",
             "start_timeout_s",
             "suspend_timeout_s",
             "stop_timeout_s",
