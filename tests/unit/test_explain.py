@@ -123,7 +123,25 @@ def test_who_must_leave_reads_until_when() -> None:
     leaving = told(stage, "training")
     assert "A guarantee waits for it to leave: it is stopped in 20 s at the latest." in leaving["steps"]
     assert "It has to leave GPU 0." in leaving["steps"]
-    assert told(stage, "owner")["advice"] == ["Its place is free in 20 s at the latest."]
+    assert told(stage, "owner")["advice"] == ["Its place is free in 22 s at the latest."]
+    later = explain(stage.node.state, stage.workload("owner").id, stage.node.now + 5)
+    assert later["advice"] == ["Its place is free in 17 s at the latest."]
+
+
+def test_a_place_is_free_when_the_last_has_left_who_has_to() -> None:
+    stage = Stage(1, reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0)
+    for name in ("alice", "bob"):
+        stage.notebook(name, 0.125)
+        stage.cell_starts(name)
+    stage.node.deaf = True
+    stage.holds("alice", 0.6)
+    stage.holds("bob", 0.25)
+    stage.command("owner", 0.7)
+    stage.after(22)
+    stage.allocates("bob", 0.375)
+    assert [stage.plan(name).deadline_at for name in ("alice", "bob")] == [28.0, 32.0]
+    assert stage.cause("owner") == "alice"
+    assert told(stage, "owner")["advice"] == ["Its place is free in 12 s at the latest."]
 
 
 def test_other_users_names_stay_hidden() -> None:

@@ -25,7 +25,7 @@ from nls_scheduler.views.veil import SEES_ALL
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu
-    from nls_scheduler.core.model.ids import WorkloadId
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
@@ -59,7 +59,7 @@ def explain(state: NodeState, workload_id: WorkloadId, now: float, viewer: Viewe
         "queue": _queue(state, workload),
         "gpus": [_gpu(state, workload, gpu, admission, rooms) for gpu in _in_order(state)],
         "ahead": _ahead(state, entry, viewer),
-        "advice": list(_advice(state, workload, entry, admission)),
+        "advice": list(_advice(state, workload, entry, admission, now)),
     }
 
 
@@ -108,9 +108,9 @@ def _steps(state: NodeState, workload: Workload, entry: PlanEntry, now: float, n
     else:
         steps.append("There is no place for it now.")
     if entry.deadline_at is not None:
-        left = format_seconds(round(max(0.0, entry.deadline_at - now), 1))
+        left = _seconds_until(entry.deadline_at, now)
         steps.append(f"A guarantee waits for it to leave: it is stopped in {left} at the latest.")
-        steps += _whether_it_freezes(state, workload, entry.deadline_at, names)
+        steps += _whether_it_freezes(state, workload, entry.deadline_at, now, names)
     if workload.interrupt is not None:
         given = sentence(workload.interrupt.reason, names)
         steps.append(f"The order to interrupt its cell has been given: {given}.")
@@ -142,14 +142,16 @@ def _before_its_end(state: NodeState, workload: Workload) -> list[str]:
     return [f"Its process stands still: it goes on when {where} has room for it, and is ended then."]
 
 
-def _whether_it_freezes(state: NodeState, workload: Workload, deadline_at: float, names: Names) -> list[str]:
+def _whether_it_freezes(
+    state: NodeState, workload: Workload, deadline_at: float, now: float, names: Names
+) -> list[str]:
     """Whether its running cell is to stand still rather than to be interrupted, or why not."""
     if not workload.executing or workload.spec.kind is not Kind.NOTEBOOK:
         return []
     if workload.freeze_trouble is not None:
         return [f"Its cell cannot be made to stand still: {sentence(workload.freeze_trouble, names)}."]
     if may_freeze(state, workload):
-        left = format_seconds(round(max(0.0, freeze_at(state, workload, deadline_at) - state.at), 1))
+        left = _seconds_until(freeze_at(state, workload, deadline_at), now)
         return [f"Its cell is made to stand still in {left}, and goes on later where it is."]
     return []
 
@@ -305,7 +307,7 @@ def _ahead(state: NodeState, entry: PlanEntry, viewer: Viewer) -> list[dict[str,
     return [{"id": each.id, "name": viewer.calls(each), "kind": each.kind} for each in mentions]
 
 
-def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: Admission) -> list[str]:
+def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: Admission, now: float) -> list[str]:
     """What would help, as far as somebody can do something about it."""
     spec = workload.spec
     if workload.phase is Phase.FAILED:
@@ -328,8 +330,18 @@ def _advice(state: NodeState, workload: Workload, entry: PlanEntry, admission: A
         return [f"Its cell goes on when {state.label(workload.stands_on)} has room: nowhere else can it."]
     if not workload.within_request:
         return _larger(workload, admission)
-    cause = None if entry.cause is None else state.plan.get(entry.cause)
-    if cause is not None and cause.deadline_at is not None:
-        left = format_seconds(round(max(0.0, cause.deadline_at - state.at), 1))
-        return [f"Its place is free in {left} at the latest."]
-    return []
+    free_at = _free_at(state, entry.target)
+    return [] if free_at is None else [f"Its place is free in {_seconds_until(free_at, now)} at the latest."]
+
+
+def _free_at(state: NodeState, gpus: tuple[GpuUuid, ...]) -> float | None:
+    """When all who have to leave `gpus` are gone at the latest; `None`: there is nobody, or one has no deadline."""
+    plan = state.plan
+    leavers = {w.id for uuid in gpus for w in state.on(uuid) if uuid not in plan[w.id].target}
+    deadlines = [plan[key].deadline_at for key in leavers]
+    known = [at for at in deadlines if at is not None]
+    return max(known) + state.policy.stop_grace_s if known and len(known) == len(deadlines) else None
+
+
+def _seconds_until(at: float, now: float) -> str:
+    return format_seconds(round(max(0.0, at - now), 1))
