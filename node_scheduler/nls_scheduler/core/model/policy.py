@@ -26,7 +26,7 @@ class Policy:
         stop_grace_s: part of the deadline kept for stopping a process that does not yield.
         min_residency_s: a holder of burst keeps its Gpu at least this long.
         residency_per_move: and this many times what its last move took: turns cost at most a tenth.
-        min_gain: a move for burst alone must raise the smallest (or the mean) share by this.
+        min_gain: a move for burst alone must raise the smallest share (or the sum of all) by this.
         cool_down_s: between two moves of one workload for burst alone.
         max_moves_per_hour: of one workload for burst alone; 0: never for burst alone.
         starvation_s: after this wait a larger request is no longer passed by.
