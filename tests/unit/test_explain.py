@@ -6,12 +6,13 @@ from typing import Any
 
 from connections import sliced
 from nls_scheduler.cli.explain import render
-from nls_scheduler.core.model.events import FreezeTested
+from nls_scheduler.core.model.events import FreezeTested, GpusClaimed
+from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.views.explain import explain
 from nls_scheduler.views.veil import Viewer
-from stage import Stage
+from stage import TOTAL, Stage
 
 
 def told(stage: Stage, name: str) -> dict[str, Any]:
@@ -244,3 +245,32 @@ def test_a_larger_request_is_named_where_the_queue_lets_it_have_that_and_no_gpu_
         assert not stage.runs("alice")
         larger = "With a request of 9.6 GiB, once there is room for that, it need not wait for others' burst."
         assert told(stage, "alice")["advice"] == ([larger] if helps else [])
+
+
+def test_where_more_is_promised_than_there_is_the_numbers_say_why_there_is_no_room_on_paper() -> None:
+    stage = Stage(1, oversubscribe=2.0)
+    stage.notebook("alice", 0.75)
+    stage.command("small", 0.125)
+    stage.command("late", 0.5)
+    stage.notebook("bob", 1.0)
+    why = {name: told(stage, name)["gpus"][0]["why_not_home"] for name in ("late", "bob")}
+    assert why == {
+        "late": "those who cannot take turns and the largest of the others would not fit there together",
+        "bob": "those who cannot take turns and the largest of the others would not fit there together",
+    }
+    stage.notebook("carol", 0.5)
+    assert told(stage, "late")["gpus"][0]["why_not_home"] == (
+        "8 GiB are free on paper, and it asks for 8 GiB, which counts as 16 GiB there"
+    )
+
+
+def test_a_gpu_beside_a_process_that_nobody_placed_and_one_of_a_pod_read_so() -> None:
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.user_suspends("alice")
+    stage.node.strangers[stage.uuid(1)] = TOTAL // 16
+    stage.node.sample()
+    assert told(stage, "alice")["gpus"][1]["why_not_now"] == "processes that nobody placed use it"
+    owner = Owner("pod", "pod", gpus=(stage.uuid(1),), request_bytes=TOTAL // 4)
+    stage.node.tell(GpusClaimed(stage.node.now, Claims((owner,))))
+    assert told(stage, "alice")["gpus"][1]["why_not_place"] == "a pod of the cluster's has a right to it"

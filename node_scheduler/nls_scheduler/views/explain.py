@@ -15,7 +15,13 @@ from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.admission import Admission
 from nls_scheduler.core.planning.homes.queue_ledger import ledger_of
-from nls_scheduler.core.planning.making_room.rooms import Rooms, has_room, out_of_service, room_bytes
+from nls_scheduler.core.planning.making_room.rooms import (
+    Rooms,
+    borrows_beside_a_stranger,
+    has_room,
+    out_of_service,
+    room_bytes,
+)
 from nls_scheduler.core.planning.places.freezing import freeze_at, may_freeze
 from nls_scheduler.core.step import step
 from nls_scheduler.units.sizes import format_amount, format_bytes, format_bytes_down, format_bytes_up, format_seconds
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     from nls_scheduler.views.veil import Viewer
 
 _OFF: tuple[Phase, ...] = (Phase.QUEUED, Phase.SUSPENDED)
+_STRANGERS = "processes that nobody placed use it"
 _POOL_AGAIN = {
     Reason.NO_POOL: "configure it again",
     Reason.POOL_OFF: "turn it on",
@@ -256,8 +263,12 @@ def why_not_home(state: NodeState, workload: Workload, gpu: Gpu, admission: Admi
         return sentence(obstacle.why, Names.of(state))
     if admission.has_home_room(workload, gpu.uuid):
         return None
-    free = format_bytes(max(0, admission.free.get(gpu.uuid, 0)))
-    return f"{free} are free on paper, and it asks for {format_bytes(workload.spec.request_bytes)}"
+    asks, counts = workload.spec.request_bytes, admission.cost_bytes(workload, gpu.uuid)
+    free = max(0, admission.free.get(gpu.uuid, 0))
+    if free >= counts:  # more is promised there than there is
+        return "those who cannot take turns and the largest of the others would not fit there together"
+    as_much = "" if counts == asks else f", which counts as {format_bytes(counts)} there"
+    return f"{format_bytes(free)} are free on paper, and it asks for {format_bytes(asks)}{as_much}"
 
 
 def _why_unusable(state: NodeState, gpu: Gpu) -> str:
@@ -277,7 +288,9 @@ def _why_not_place(state: NodeState, workload: Workload, gpu: Gpu, rooms: Rooms)
         home = gpu.uuid in workload.home
         if not home and not workload.spec.may_borrow:
             return "it is not its home, and only one that may burst and move can borrow"
-        return "processes that nobody placed use it" if gpu.confirmed else "it is in a pool that it may not use now"
+        if gpu.owners:
+            return "a pod of the cluster's has a right to it"
+        return _STRANGERS if gpu.confirmed else "it is in a pool that it may not use now"
     if rooms.is_full_for(workload, gpu.uuid):
         return f"as many workloads as its pool allows ({rooms.pools[gpu.uuid].max_workloads_per_gpu}) are to be there"
     requests, sizes = rooms.left_bytes(gpu.uuid)
@@ -293,6 +306,8 @@ def _why_not_now(state: NodeState, workload: Workload, gpu: Gpu) -> str | None:
         return _why_unusable(state, gpu)
     if gpu.uuid in workload.current or has_room(state, workload, gpu):
         return None
+    if borrows_beside_a_stranger(workload, gpu):
+        return _STRANGERS
     left = format_bytes(max(0, room_bytes(state, workload, gpu)))
     return f"{left} are free in fact, and it needs {format_bytes(workload.return_bytes)}"
 
