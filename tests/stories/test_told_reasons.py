@@ -9,15 +9,16 @@ import pytest
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import SuspendProcess
 from nls_scheduler.core.model.ids import WorkloadId
+from nls_scheduler.core.model.pools import Placement
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
 from stage import TOTAL, Stage
 
 
-def grows(stage: Stage, name: str, request: float) -> None:
+def grows(stage: Stage, name: str, request: float, limit: float) -> None:
     """Its user asks for more; nothing is carried out yet."""
     workload = stage.workload(name)
-    spec = replace(workload.spec, request_bytes=int(request * TOTAL), limit_bytes=int(request * TOTAL))
+    spec = replace(workload.spec, request_bytes=int(request * TOTAL), limit_bytes=int(limit * TOTAL))
     stage.node.workloads[workload.id].spec = spec
     stage.node.tell(ev.WorkloadRespecified(stage.node.now, workload.id, spec))
 
@@ -43,7 +44,7 @@ def test_who_has_to_leave_as_another_at_home_there_asks_for_more_reads_who_holds
     else:
         stage.command("bob", 0.5, requeue=True, gpu_count_max=2 if kind == "elastic" else None)
     assert 0 in stage.gpus("bob")
-    grows(stage, "alice", 1.0)
+    grows(stage, "alice", 1.0, 1.0)
     held = stage.why(Reason.HELD, "alice", gpus=[0])
     assert (stage.workload("bob").last_reason if kind != "notebook" else stage.reason("bob")) == held
     assert stage.home("bob") == [1]
@@ -90,3 +91,15 @@ def test_what_a_queue_has_is_told_with_the_gpus_that_elastic_commands_could_give
     stage.command("late", 1.0, gpu_count=2, queue="a")
     limit = stage.why(Reason.QUEUE_LIMIT, names=["a", "default"], numbers=[2.0, 2.0])
     assert stage.reason("late") == stage.why(Reason.HELD_BACK, because=[limit])
+
+
+def test_who_has_asked_for_more_than_is_left_beside_others_reads_who_holds_its_gpu() -> None:
+    stage = Stage(2, placement=Placement.BINPACK)
+    stage.command("train", 0.5)
+    stage.after(5)
+    stage.notebook("alice", 0.25)
+    stage.cell_starts("alice")
+    assert stage.gpus("alice") == stage.gpus("train") == [0]
+    grows(stage, "alice", 0.75, 1.0)
+    assert (stage.home("alice"), stage.plan("alice").deadline_at) == ([1], 33.0)
+    assert stage.reason("alice") == stage.why(Reason.HELD, "train", gpus=[0])

@@ -18,8 +18,8 @@ from nls_scheduler.core.planning.leaving import (
     as_before,
     mentions,
     owner_there,
+    who_is_there,
     why_it_leaves,
-    why_its_home_is_elsewhere,
     why_needed,
     why_nobody_comes,
 )
@@ -223,8 +223,8 @@ def _why_elsewhere(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]
         return Why(Reason.WISHED, gpus=target)
     if workload.spec.resizable and workload.present and set(workload.current) < set(target):
         return Why(Reason.GROWS, gpus=tuple(u for u in target if u not in workload.current))
-    if workload.present and workload.id not in draft.bound:
-        return why_its_home_is_elsewhere(draft, workload)
+    if workload.phase is Phase.RUNNING and workload.id not in draft.bound:
+        return who_is_there(draft, workload, target)
     return None
 
 

@@ -30,13 +30,12 @@ def why_it_leaves(
     return next(iter(why_nobody_comes(draft, workload, left)), None)
 
 
-def why_its_home_is_elsewhere(draft: Draft, workload: Workload) -> Why | None:
-    """Who is at home where it was, and has asked for more there, where it has to follow its home."""
-    homes = draft.homes.homes
-    if workload.spec.may_borrow or workload.given_home is not None or workload.id not in homes:
+def who_is_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why | None:
+    """Who is at home where it is and is not to be: one of them, or it, has asked for more."""
+    if workload.given_home is not None or not target:
         return None
-    for uuid in (uuid for uuid in workload.current if uuid not in homes[workload.id]):
-        if there := [key for key, home in homes.items() if uuid in home]:
+    for uuid in (uuid for uuid in workload.current if uuid not in target):
+        if there := [key for key, home in draft.homes.homes.items() if uuid in home and key != workload.id]:
             who = tuple(draft.state.workloads[key].mention for key in there)
             return as_before(draft, workload, Reason.HELD, (uuid,), who=who)
     return None
