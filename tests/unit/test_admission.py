@@ -113,6 +113,8 @@ def test_more_gpus_than_any_pool_has_are_refused_at_once_unless_fewer_will_do() 
     body = {"kind": "command", "pools": "x,y", "request": "4GiB"}
     with pytest.raises(Problem, match=r"No pool of x, y has more than 1 usable GPU for that.*or for 1\.\.2\."):
         submission({**body, "gpus": 2}, 1000, GPUS, Defaults(), set(), policy)
+    with pytest.raises(Problem, match=r"and the fewest come from one pool: ask for fewer than 2, or for 1\.\.3\."):
+        submission({**body, "gpus": 2, "gpus_max": 3}, 1000, GPUS, Defaults(), set(), policy)
     assert submission({**body, "gpus": 1, "gpus_max": 2}, 1000, GPUS, Defaults(), set(), policy).elastic
     assert submission({**body, "gpus": 2, "pools": "default"}, 1000, GPUS, Defaults(), set(), Policy()).gpu_count == 2
 

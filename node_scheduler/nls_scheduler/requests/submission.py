@@ -328,10 +328,11 @@ def _refuse_too_large(spec: WorkloadSpec, gpus: Collection[Gpu], policy: Policy)
         )
     in_pools = Counter(policy.pool_of(gpu).name for gpu in gpus if gpu.memory_total_bytes >= spec.request_bytes)
     most = max(in_pools.values())
-    if spec.gpu_count > most and not spec.elastic:
+    if spec.gpu_count > most:
+        whole = "the fewest come" if spec.elastic else "a fixed number comes"
         raise impossible(
-            f"No pool of {', '.join(spec.pools)} has more than {_count(most)} for that, and a fixed number comes from "
-            f"one pool: ask for fewer than {spec.gpu_count}, or for {most}..{spec.gpu_count}."
+            f"No pool of {', '.join(spec.pools)} has more than {_count(most)} for that, and {whole} from one pool: "
+            f"ask for fewer than {spec.gpu_count}, or for {most}..{spec.gpu_counts[0]}."
         )
 
 
