@@ -9,7 +9,7 @@ import pytest
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import SuspendProcess
 from nls_scheduler.core.model.ids import WorkloadId
-from nls_scheduler.core.model.pools import Placement
+from nls_scheduler.core.model.pools import Placement, Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
 from stage import TOTAL, Stage
@@ -103,3 +103,19 @@ def test_who_has_asked_for_more_than_is_left_beside_others_reads_who_holds_its_g
     grows(stage, "alice", 0.75, 1.0)
     assert (stage.home("alice"), stage.plan("alice").deadline_at) == ([1], 33.0)
     assert stage.reason("alice") == stage.why(Reason.HELD, "train", gpus=[0])
+
+
+def test_who_leaves_for_one_that_has_no_home_any_more_does_not_read_that_it_needs_the_gpu() -> None:
+    stage = Stage(2)
+    stage.notebook("bob", 0.5, 0.5)
+    stage.cell_starts("bob")
+    stage.command("small", 0.5)
+    stage.command("fixed", 0.375)
+    stage.ends("small")
+    stage.command("big", 0.75)
+    assert (stage.home("bob"), stage.home("big")) == ([1], [0])
+    assert stage.reason("bob") == stage.why(Reason.NEEDED, "big", gpus=[0])
+    stage.changes(pools=(Pool("x", ("0",)),))
+    assert stage.home("big") == []
+    closed = stage.why(Reason.POOL_CLOSED, gpus=[0], names=["x"])
+    assert (stage.reason("bob"), stage.cause("bob")) == (closed, None)

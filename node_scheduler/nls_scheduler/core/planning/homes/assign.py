@@ -70,7 +70,7 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
         starves = min(starves, starves_at)
     displaced = [w for w in admission.displaced if w.id not in result.homes]
     result.line += [w.id for w in displaced if w.id not in result.line]
-    _keep_causes(state, result, workloads)
+    _keep_causes(result, workloads)
     _say_why(state, admission, [*waiting, *displaced])
     if not waiting and not displaced:
         elastic.grow(admission)
@@ -100,14 +100,14 @@ def _try_again(
     return waiting
 
 
-def _keep_causes(state: NodeState, result: Homes, workloads: Iterable[Workload]) -> None:
-    """Who has been given another home and is not there yet reads for whom, until it is."""
+def _keep_causes(result: Homes, workloads: Iterable[Workload]) -> None:
+    """Who has been given another home and is not there yet reads for whom, until it is or that one has no home."""
     for workload in workloads:
         move = workload.move
         if move is None or move.for_whom is None or workload.spec.may_borrow or not workload.present:
             continue
         given = move.to == result.homes.get(workload.id) != workload.current
-        if given and move.for_whom in state.workloads:
+        if given and move.for_whom in result.homes:
             result.moved_for.setdefault(workload.id, move.for_whom)
 
 
