@@ -20,6 +20,7 @@ from nls_scheduler.daemon.peers import Peer
 from nls_scheduler.daemon.settings import DaemonSettings
 from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
 from nls_scheduler.requests.growing import check
+from nls_scheduler.requests.submission import check_place
 from nls_scheduler.wire.errors import Problem
 from stage import TOTAL, Stage
 
@@ -183,3 +184,26 @@ def test_the_daemon_refuses_it_and_changes_nothing(tmp_path: Path) -> None:
     problem, request_bytes = asyncio.run(live())
     assert problem.status == 422
     assert request_bytes == 8 * GIB
+
+
+def test_a_command_that_borrows_starts_again_as_long_as_it_does() -> None:
+    """It would stay there, and whoever is promised that GPU would wait for it without end."""
+    stage = Stage(2)
+    for name in ("alice", "bob"):
+        stage.command(name, 0.5, 1.0, requeue=True)
+    assert (stage.gpu("bob"), stage.home("bob")) == (1, [0])
+    changed = {name: replace(stage.workload(name).spec, requeue=False) for name in ("alice", "bob")}
+    check_place(stage.workload("alice"), changed["alice"])
+    with pytest.raises(Problem, match="It is on a GPU that is not its home"):
+        check_place(stage.workload("bob"), changed["bob"])
+    stage.command("whole", 1.0)
+    assert (stage.gpu("bob"), stage.home("bob")) == (0, [0])
+    check_place(stage.workload("bob"), changed["bob"])
+
+
+def test_who_has_lost_its_home_and_does_not_start_again_may_be_changed_all_the_same() -> None:
+    stage = Stage(1, queues=(Queue("a"), Queue("b", quota={"default": 1.0})))
+    stage.command("train", queue="a")
+    stage.command("owner", queue="b")
+    assert (stage.gpus("train"), stage.home("train")) == ([0], [])
+    check_place(stage.workload("train"), replace(stage.workload("train").spec, name="other"))

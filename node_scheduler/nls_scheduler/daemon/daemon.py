@@ -260,6 +260,7 @@ class Daemon(Loop):
         body, home = self._allotted(body, peer, workload.spec)
         spec = submission.respecification(body, workload.spec, gpus, self.state.policy, peer.who)
         submission.check_count(workload, spec)
+        submission.check_place(workload, spec)
         submission.check_saved(workload, spec)
         if (differs := joining.difference(spec, (other.spec for other in fellows(self.state, workload)))) is not None:
             raise impossible(differs)

@@ -141,6 +141,16 @@ def check_count(workload: Workload, changed: WorkloadSpec) -> None:
         raise impossible(f"It runs on {on}, and a process keeps those that it was started with: end it, and ask anew.")
 
 
+def check_place(workload: Workload, changed: WorkloadSpec) -> None:
+    """Raises Problem where `workload` would have to stay on a Gpu that others may be promised: it is not its home."""
+    could_leave, can_leave = (spec.movable or spec.resizable for spec in (workload.spec, changed))
+    if workload.present and could_leave and not can_leave and workload.current != workload.home:
+        raise impossible(
+            "It is on a GPU that is not its home, and one that does not start again would have to stay there: "
+            "ask again when it is at home."
+        )
+
+
 def keep_s(body: Mapping[str, Any], spec: WorkloadSpec) -> float:
     """For how long a notebook's user holds it from now on; 0: no longer. Raises Problem."""
     value = body["keep_s"]
