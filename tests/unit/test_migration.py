@@ -87,3 +87,15 @@ def test_a_move_that_the_plan_does_not_grant_is_refused_with_who_has_the_room() 
     stage.ends("train")
     after, _ = step(stage.node.state, ev.MigrateRequested(stage.node.now, book.id, stage.uuid(1)))
     check(after, book, stage.uuid(1))
+
+
+def test_a_move_is_refused_with_who_holds_more_than_was_asked_for_there() -> None:
+    stage = Stage(2)
+    stage.notebook("book", 0.25, 0.5)
+    stage.notebook("full", 0.25)
+    stage.holds("full", 0.875)
+    assert (stage.gpu("book"), stage.gpu("full")) == (0, 1)
+    state, book = stage.node.state, stage.workload("book")
+    after, _ = step(state, ev.MigrateRequested(stage.node.now, book.id, stage.uuid(1)))
+    with pytest.raises(Problem, match=r"has no room for its 4 GiB beside all that is held there: full has it\."):
+        check(after, book, stage.uuid(1))

@@ -41,11 +41,14 @@ def check(after: NodeState, workload: Workload, gpu: GpuUuid, viewer: Viewer = S
     if after.plan[workload.id].target == (gpu,):
         return
     label, now = after.gpus[gpu].label, after.gpus[gpu].capacity_bytes
-    there = [w for w in after.workloads.values() if gpu in after.plan[w.id].target or gpu in w.home]
+    others = (w for w in after.workloads.values() if w.id != workload.id)
+    there = [w for w in others if gpu in after.plan[w.id].target or gpu in w.home]
+    promised = sum(w.spec.request_bytes for w in (*there, workload))
+    beside = "everybody's guarantee" if promised > now else "all that is held there"
     names = sorted({viewer.calls(w.mention) for w in there})
     needs = format_bytes(workload.return_bytes)
     held = f"{' and '.join(names)} {'have' if len(names) > 1 else 'has'} it" if names else "it is kept free"
-    raise _refused(f"{label} ({format_bytes(now)}) has no room for its {needs} beside everybody's guarantee: {held}.")
+    raise _refused(f"{label} ({format_bytes(now)}) has no room for its {needs} beside {beside}: {held}.")
 
 
 def _why_never(workload: Workload) -> str | None:
