@@ -119,3 +119,11 @@ def test_who_leaves_for_one_that_has_no_home_any_more_does_not_read_that_it_need
     assert stage.home("big") == []
     closed = stage.why(Reason.POOL_CLOSED, gpus=[0], names=["x"])
     assert (stage.reason("bob"), stage.cause("bob")) == (closed, None)
+
+
+def test_who_runs_in_a_pool_that_is_turned_off_reads_that_it_is_off() -> None:
+    stage = Stage(2, pools=(Pool("x", ("1",)),))
+    stage.notebook("bob", pools=("x",))
+    stage.changes(pools=(Pool("x", ("1",), enabled=False),))
+    off = stage.why(Reason.POOL_OFF, names=["x"])
+    assert stage.reason("bob") == stage.why(Reason.STAYS, gpus=[1], shares=[1.0], because=[off])

@@ -123,8 +123,10 @@ def why_nobody_comes(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, ...]
             found.append(Why(Reason.OUT_OF_SERVICE, gpus=(uuid,), because=(because,)))
         elif gpu.confirmed and not gpu.owners and uuid not in draft.homes.homes.get(workload.id, ()):
             found.append(Why(Reason.HELD, gpus=(uuid,), bytes=(gpu.unplaced_bytes,)))
-        elif workload.given_home is None and not (pool.enabled and pool.name in workload.spec.pools):
+        elif workload.given_home is None and pool.name not in workload.spec.pools:
             found.append(Why(Reason.POOL_CLOSED, gpus=(uuid,), names=(pool.name,)))
+        elif workload.given_home is None and not pool.enabled:
+            found.append(Why(Reason.POOL_OFF, names=(pool.name,)))
     return tuple(found)
 
 
