@@ -351,3 +351,13 @@ def test_an_owner_has_on_each_gpu_what_its_claims_give_it_there() -> None:
     claim(stage, Owner("train", "train", (ZERO, ONE), TOTAL // 2, differs_on={ONE: None}))
     stage.after(60)
     assert not stage.runs("alice")
+
+
+def test_a_home_that_a_process_nobody_placed_has_filled_is_not_said_to_be_over_full() -> None:
+    stage = Stage(2)
+    stage.stranger_uses(0, 0.625)
+    stage.after(1)
+    stage.notebook("alice", 0.5, **at_home(ZERO))
+    assert stage.reason("alice") == stage.no_room(0.5, stage.why(Reason.HELD, gpus=[0], shares=[0.625]))
+    stage.stranger_uses(0, 0.0)
+    assert stage.runs("alice")

@@ -12,7 +12,7 @@ from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes import elastic, repacking
 from nls_scheduler.core.planning.homes.displacing import displace
-from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts
+from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, held_by
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
@@ -76,9 +76,20 @@ class Admission(Paper):
             in_service = (uuid for uuid in home if self.state.gpus[uuid].healthy)
             full = [uuid for uuid in in_service if not self.has_home_room(workload, uuid)]
             if full and not workload.is_bound:
-                self.result.waits[workload.id] = Why(Reason.HOME_OVERFULL, gpus=tuple(full))
+                self.result.waits[workload.id] = self._why_home_is_full(workload, full)
                 continue
             self.give(workload, home)
+
+    def _why_home_is_full(self, workload: Workload, full: list[GpuUuid]) -> Why:
+        """That the cluster's scheduler counts more there than there is; or who is there that it does not count."""
+        for gpu in (self.state.gpus[uuid] for uuid in full):
+            given = (w.spec.request_bytes for w in self.state.workloads.values() if gpu.uuid in (w.given_home or ()))
+            if sum(given) + sum(owner.bytes for owner in gpu.owners) > gpu.memory_total_bytes:
+                return Why(Reason.HOME_OVERFULL, gpus=tuple(full))
+        held = (held_by(self.state.gpus[uuid], self.on_paper.members(uuid)) for uuid in full)
+        spec, gang = workload.spec, () if workload.spec.gang is None else (workload.spec.gang,)
+        numbers, because = (spec.gpu_count, spec.gang_size), tuple(why for why in held if why is not None)
+        return Why(Reason.NO_ROOM, bytes=(spec.request_bytes,), numbers=numbers, names=gang, because=because)
 
     def keep(self, ordered: list[Workload]) -> list[Workload]:
         """Keep the homes that still hold; return who has none. A process that cannot move keeps its own, before all.

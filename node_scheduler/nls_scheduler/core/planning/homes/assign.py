@@ -17,14 +17,13 @@ from nls_scheduler.core.model.gangs import key_of
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.planning.homes import elastic
 from nls_scheduler.core.planning.homes.admission import Admission
-from nls_scheduler.core.planning.homes.paper import admission_order
+from nls_scheduler.core.planning.homes.paper import admission_order, held_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from nls_scheduler.core.model.gangs import Gang, GangKey
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-    from nls_scheduler.core.model.reasons import Mention
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.homes.paper import Homes, LookedAt
@@ -192,18 +191,16 @@ def _starves_at(state: NodeState, unit: list[Workload]) -> float | None:
 def _holders(admission: Admission) -> dict[GpuUuid, Why]:
     """Who holds each Gpu on paper, of those that somebody holds or that are out of service."""
     state, homes = admission.state, admission.result.homes
-    holders: dict[GpuUuid, list[Mention]] = {uuid: [] for uuid in state.gpus}
+    at_home: dict[GpuUuid, list[Workload]] = {uuid: [] for uuid in state.gpus}
     for workload in admission.admitted():
         for uuid in homes[workload.id]:
-            holders[uuid].append(workload.mention)
+            at_home[uuid].append(workload)
     held = {}
     for gpu in sorted(state.gpus.values(), key=lambda g: g.index):
-        who = (*holders[gpu.uuid], *(owner.mention for owner in gpu.owners))
-        others = (gpu.unplaced_bytes,) if gpu.unplaced_bytes and not gpu.owners else ()
         if gpu.uuid not in state.usable:
             held[gpu.uuid] = Why(Reason.OUT_OF_SERVICE, gpus=(gpu.uuid,))
-        elif who or others:
-            held[gpu.uuid] = Why(Reason.HELD, gpus=(gpu.uuid,), who=who, bytes=others)
+        elif (why := held_by(gpu, at_home[gpu.uuid])) is not None:
+            held[gpu.uuid] = why
     return held
 
 

@@ -8,14 +8,15 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.core.model import topology
+from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.planning.homes.queue_ledger import Ledger
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
-    from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.homes.queue_ledger import Counted
@@ -63,6 +64,13 @@ waiting_order: Final = attrgetter("place_in_line")
 def counts(workload: Workload) -> Sequence[int]:
     """On how many Gpus its home can be, the most wanted first: one that runs and cannot move has as many as it has."""
     return (len(workload.current),) if workload.is_bound else workload.spec.gpu_counts
+
+
+def held_by(gpu: Gpu, at_home: Iterable[Workload]) -> Why | None:
+    """Who holds `gpu` on paper: those who are `at_home` there, pods, and what nobody placed. `None`: nobody does."""
+    who = (*(workload.mention for workload in at_home), *(owner.mention for owner in gpu.owners))
+    others = (gpu.unplaced_bytes,) if gpu.unplaced_bytes and not gpu.owners else ()
+    return Why(Reason.HELD, gpus=(gpu.uuid,), who=who, bytes=others) if who or others else None
 
 
 @dataclass(slots=True)
