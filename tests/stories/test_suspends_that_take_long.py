@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nls_scheduler.core.model import events as ev
@@ -98,3 +100,12 @@ def test_a_release_does_not_wait_for_it(told: Told) -> None:
     pending = stage.workload("alice").pending
     assert pending is not None
     assert pending.order is Order.STOP
+
+
+def test_new_rules_do_not_change_how_long_was_waited(told: Told) -> None:
+    in_silence(told, TIMEOUT_S / 2)
+    told.stage.node.tell(
+        ev.PolicyChanged(told.stage.node.now, replace(told.stage.node.state.policy, suspend_timeout_s=600.0))
+    )
+    in_silence(told, TIMEOUT_S / 2)
+    assert told.stage.workload("alice").suspend_trouble == IN_VAIN

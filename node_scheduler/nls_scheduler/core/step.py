@@ -177,11 +177,12 @@ def _give_up_what_is_late(state: NodeState) -> NodeState:
     trims = [w for w in state.workloads.values() if w.trim is not None and state.at >= w.trim.deadline_at]
     state = state.having(*(trimmed(workload, state.at, state.at) for workload in trims))
     ordered = [(w, w.pending) for w in state.workloads.values() if w.pending is not None]
-    suspends = [workload for workload, order in ordered if _is_suspended_in_vain(state, workload, order)]
-    if not suspends:
-        return state
-    why = Why(Reason.NOT_SAVED, numbers=(state.policy.suspend_timeout_s,))
-    return state.having(*(not_suspended(workload, state.at, why) for workload in suspends))
+    suspends = [(workload, order) for workload, order in ordered if _is_suspended_in_vain(state, workload, order)]
+    return state.having(*(not_suspended(workload, state.at, _why_not_saved(order)) for workload, order in suspends))
+
+
+def _why_not_saved(order: Pending) -> Why:
+    return Why(Reason.NOT_SAVED, numbers=(round(order.deadline_at - order.issued_at, 3),))
 
 
 def _is_suspended_in_vain(state: NodeState, workload: Workload, order: Pending) -> bool:
