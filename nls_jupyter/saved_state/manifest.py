@@ -20,7 +20,7 @@ _NAMES_KNOWN = 1 << 14
 # IPython's own names: they are there again in any new process.
 _IPYTHONS = re.compile(
     r"In|Out|exit|quit|get_ipython|_+|_i+|_i?\d+|_[oid]h|_exit_code|"
-    r"__(name|doc|package|loader|spec|builtins?|file|cached|warningregistry|IPYTHON)__"
+    r"__(name|doc|package|loader|spec|builtins?|file|cached|warningregistry|session|IPYTHON)__"
 )
 # What IPython binds `__doc__` to; a cell may bind it anew, as one does that begins with a text.
 _IPYTHONS_DOC = "Automatically created module for IPython interactive environment"

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from nls_jupyter.notebook.magics import _executed_by, _notebook_name
+from nls_jupyter.saved_state.hidden_names import HiddenNames
+from nls_jupyter.saved_state.manifest import user_names
 
 
 @pytest.mark.parametrize(
@@ -47,3 +50,12 @@ def test_jupyter_server_is_believed_before_vs_code(monkeypatch: pytest.MonkeyPat
     assert _notebook_name("/of/a user/analysis.ipynb") == "analysis.ipynb"
     monkeypatch.setenv("JPY_SESSION_NAME", "work/alice.ipynb")
     assert _notebook_name("/of/a user/analysis.ipynb") == "alice.ipynb"
+
+
+def test_the_path_that_ipykernel_leaves_among_the_names_is_no_variable_of_the_users() -> None:
+    shell = SimpleNamespace(user_ns={}, user_ns_hidden={})
+    hidden = HiddenNames(shell)
+    shell.user_ns["__session__"] = "work/alice.ipynb"
+    assert user_names(shell.user_ns, shell.user_ns_hidden) == {}
+    shell.user_ns_hidden |= shell.user_ns  # as IPython does before the first cell
+    assert list(hidden.place().entries()) == []
