@@ -83,8 +83,8 @@ def test_a_gang_counts_by_what_the_limits_of_all_its_pools_can_hold() -> None:
     ("body", "status", "says"),
     [
         ({"queue": "biology"}, 403, "'biology' is for other users"),
-        ({"queue": "research"}, 422, "'research' has queues in it: there are physics, biology, open, default"),
-        ({"queue": "nobody"}, 422, "'nobody' is not on this node"),
+        ({"queue": "research"}, 422, "'research' has queues in it: choose from physics, biology, open, default"),
+        ({"queue": "nobody"}, 422, "'nobody' is not on this node: choose from "),
         ({"queue": 3}, 400, "the name of a queue"),
         ({"priority": "build"}, 403, "at most 50 (train), not 100"),
         ({"priority": "urgent"}, 400, "or one of train, build, inference"),

@@ -134,7 +134,7 @@ def test_a_sentence_leads_to_its_topic(kind: Reason) -> None:
         ("GpuProcessDied: the GPU process exited with code 3. It is back as of cell [5]: …", "gpu-process-died"),
         ("GpuUnavailable: This node has no pool 'a100'. The cell did not run.", "gpu-unavailable"),
         ("GpuUnavailable: this node has no pool 'a100' (more: nls help cannot-be)", "cannot-be"),
-        ("GpuUnavailable: This node has no pool 'a100': there are default.", "pools"),
+        ("GpuUnavailable: This node has no pool 'a100': choose from default.", "pools"),
         ("GpuEvicted: the GPU was taken back", "gpu-taken-back"),
         ("GpuEvicted: the GPU was taken back: b needs GPU 1. It is back as of cell [5]: …", "gpu-taken-back"),
         ("GpuTransferFailed: 'f' cannot be pickled. The cell did not run.", "gpu-transfer"),

@@ -60,7 +60,7 @@ def queue_in(body: Mapping[str, Any], default: str | None, policy: Policy, who: 
     if not tree.is_leaf(given):
         leaves = ", ".join(name for name in tree.queues if tree.is_leaf(name))
         what = "has queues in it" if given in tree.queues else "is not on this node"
-        raise impossible(f"The queue {clean_text(given)[:_SHOWN]!r} {what}: there are {leaves}.")
+        raise impossible(f"The queue {clean_text(given)[:_SHOWN]!r} {what}: choose from {leaves}.")
     if given != default and not who.administrator:
         _check_open(tree.queues[given], who)
     return given

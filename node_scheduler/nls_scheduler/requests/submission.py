@@ -294,7 +294,7 @@ def _pools(body: Mapping[str, Any], default: tuple[str, ...], policy: Policy) ->
     known = tuple(pool.name for pool in policy.all_pools)
     for name in names:
         if name not in known:
-            raise impossible(f"This node has no pool {clean_text(name)[:_SHOWN]!r}: there are {', '.join(known)}.")
+            raise impossible(f"This node has no pool {clean_text(name)[:_SHOWN]!r}: choose from {', '.join(known)}.")
     return names
 
 
