@@ -481,6 +481,7 @@ class Keeper:
     def begin_anew(self) -> None:
         """The next process starts empty, as its user wishes."""
         self.drop_saved()
+        self.saves.begin_anew()
         self.completed.take()
         self.lineage.forget()
         self.coming_back.begin_anew()

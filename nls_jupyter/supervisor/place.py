@@ -282,7 +282,9 @@ class Place:
         process = await self._keeper.end("restarted by you", lambda process: process.leave())
         await self._keeper.drop_standby()  # a restart is how one gets rid of modules, too
         self._keeper.begin_anew()
-        self._log.add("GPU process restarted by you; it begins without variables.")
+        # What the next cell tells of the variables before is not the last word on them.
+        told = bool(self._log.unread)
+        self._log.add("GPU process restarted by you; it begins without variables.", important=told)
         orders = self.orders
         if orders is not None:
             orders.forget_departure()

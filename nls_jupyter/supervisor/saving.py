@@ -180,6 +180,11 @@ class Saves:
         """There is nothing any more that was not saved."""
         self._run_s, self._unsaved_since, self._not_due_before = 0.0, math.inf, -math.inf
 
+    def begin_anew(self) -> None:
+        """Its user gives up what is not saved: nothing has to be said of it."""
+        self.all_saved()
+        self._last = None
+
     def begin(self, wanted: Wanted) -> None:
         """Save now if it is due, or costs no more than a save after a cell may; else when no cell runs for a moment."""
         self._relied_on = self._gives_way = False
@@ -334,7 +339,8 @@ class Saves:
     async def _done(self, wanted: Wanted, *, within_budget: bool) -> bool:
         """Failures are told. False: it gave way to a cell, or a suspend. Raises _OverBudgetError."""
         if wanted.process.exited.done():  # another one may be there now, with older variables
-            wanted.failed("the GPU process ended before that")
+            if wanted is self._last:
+                wanted.failed("the GPU process ended before that")
             return True
         began, self._left = self._clock(), False
         try:

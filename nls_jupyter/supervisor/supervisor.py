@@ -80,8 +80,8 @@ class Supervisor:
         self._waiting = Waiting(self.keeper, self.place, self._changes, self.log, patience)
         self._running: Cell | None = None
         self.why_not_saved: str | None = None
-        self._without_room: frozenset[str] = frozenset()
         """Why the last save failed."""
+        self._without_room: frozenset[str] = frozenset()
         self._tasks = Tasks(lambda error: _log.error("The line of a standing cell failed.", exc_info=error))
         self.lasting = Lasting(kept_files, self.keeper, self.place, self.log, self.save)
 

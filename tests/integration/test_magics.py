@@ -296,6 +296,19 @@ def test_a_restart_begins_empty_and_costs_no_try(book: Book) -> None:
     assert "Nothing is saved yet" in book.run("%gpu vars").stdout
 
 
+def test_a_restart_has_the_last_word_on_the_variables_before(book: Book) -> None:
+    book.gpu("x = 1")
+    book.run("%gpu suspend")
+    book.run("%gpu resume")
+    wait_until(lambda: "1 variable kept" in book.run("%gpu log").stdout)
+    book.run("%gpu restart")
+    outputs = book.gpu("'x' in globals()")
+    assert outputs.result == "False"
+    assert outputs.stderr.rstrip().endswith("GPU process restarted by you; it begins without variables.")
+    book.run("%gpu restart")
+    assert book.gpu("1").stderr == ""
+
+
 def test_vars_says_what_is_saved_and_what_is_not_and_why(book: Book) -> None:
     assert "Nothing is saved yet" in book.run("%gpu vars").stdout
     book.gpu("from nls_jupyter import xp\nweights = xp.ones(1000)\nnames = ['a']\ncounter = (i for i in names)")

@@ -1172,3 +1172,15 @@ def test_a_process_that_ended_while_its_save_let_pass_is_said() -> None:
         assert (it.saves, it.failures) == (1, ["the GPU process ended before that"])
 
     play(story)
+
+
+def test_a_restart_while_a_save_lets_pass_needs_no_word() -> None:
+    async def story(it: Story) -> None:
+        process = await it.start()
+        await _small_cell(it, process)
+        it.keeper.begin_anew()
+        process.dies()
+        await it.keeper.saves._first
+        assert (it.saves, it.failures) == (1, [])
+
+    play(story)
