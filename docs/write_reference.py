@@ -96,7 +96,8 @@ def _rules(rules: list[Rule]) -> Iterator[Rule]:
 
 
 def _path(rule: Rule) -> str:
-    return cast("PathMatches", rule.matcher).regex.pattern.removesuffix("$").replace("([^/]+)", "{id}")
+    pattern = cast("PathMatches", rule.matcher).regex.pattern
+    return pattern.removesuffix("$").replace("([^/]+)", "{id}").replace("\\.", ".")
 
 
 def _first_line(handler: type[Any]) -> str:
