@@ -67,9 +67,9 @@ class ConfigError(ValueError):
 class NlsScheduler(Configurable):
     """What `c.NlsScheduler.NAME = VALUE` and `nls up --set NAME=VALUE` can change. Times are in seconds."""
 
-    reclaim_deadline_s = Float(_POLICY.reclaim_deadline_s, help="A guaranteed request is there after this long.").tag(
-        config=True
-    )
+    reclaim_deadline_s = Float(
+        _POLICY.reclaim_deadline_s, help="A guaranteed request is there after this long at the latest."
+    ).tag(config=True)
     interrupt_grace_s = Float(
         _POLICY.interrupt_grace_s,
         help="A cell that must yield is interrupted this long before the deadline, at most half of it.",
@@ -77,39 +77,46 @@ class NlsScheduler(Configurable):
     freeze_cells = Bool(
         _POLICY.freeze_cells,
         help="A running cell that must yield is frozen before it would be interrupted, where its GPU process's driver "
-        "can do that: it stands still, and goes on when its Gpu has room again. So far tried on an H100 alone.",
+        "can do that: it stands still, and goes on when its GPU has room again. So far tried on an H100 alone.",
     ).tag(config=True)
     freeze_timeout_s = Float(
         _POLICY.freeze_timeout_s,
-        help="It is frozen this long before it would be interrupted, or half of the time that there is until then.",
+        help="It is frozen this long before it would be interrupted; where there is less than twice as long until "
+        "then, after half of that.",
     ).tag(config=True)
     stop_grace_s = Float(_POLICY.stop_grace_s, help="Part of the deadline kept for stopping a process.").tag(
         config=True
     )
-    min_residency_s = Float(_POLICY.min_residency_s, help="A holder of burst keeps its Gpu this long.").tag(config=True)
-    residency_per_move = Float(_POLICY.residency_per_move, help="And this many times what its last move took.").tag(
+    min_residency_s = Float(_POLICY.min_residency_s, help="Who bursts keeps its GPU at least this long.").tag(
         config=True
     )
-    min_gain = Float(_POLICY.min_gain, help="A move for burst alone must raise a share by this.").tag(config=True)
+    residency_per_move = Float(
+        _POLICY.residency_per_move, help="Or so many times as long as its last move took, if that is longer."
+    ).tag(config=True)
+    min_gain = Float(
+        _POLICY.min_gain, help="A move for burst alone must raise the share of what somebody may burst by this much."
+    ).tag(config=True)
     max_moves_per_hour = Int(
         _POLICY.max_moves_per_hour, help="Moves of one workload for burst alone within an hour; 0: none."
     ).tag(config=True)
-    cool_down_s = Float(_POLICY.cool_down_s, help="Between two moves for burst alone.").tag(config=True)
-    starvation_s = Float(_POLICY.starvation_s, help="A larger request is passed by this long.").tag(config=True)
+    cool_down_s = Float(_POLICY.cool_down_s, help="Between two moves of one workload for burst alone.").tag(config=True)
+    starvation_s = Float(
+        _POLICY.starvation_s, help="Smaller requests may pass a larger one by for this long; then room is kept for it."
+    ).tag(config=True)
     max_moved_for_one = Int(
         _POLICY.max_moved_for_one,
-        help="So many others leave their Gpus at most, for each Gpu that one asks for who finds no home beside them; "
-        "as many as it takes once that has waited for starvation_s.",
+        help="At most so many others leave their GPUs for a newcomer that finds no home beside them, for each GPU that "
+        "it asks for; once it has waited for starvation_s, as many as it takes.",
     ).tag(config=True)
     max_workloads_per_gpu = Int(
         _POLICY.max_workloads_per_gpu,
         allow_none=True,
-        help="Nobody comes to a Gpu to burst where so many are; who is at home there may be more. None for no cap.",
+        help="Nobody comes to a GPU to burst where so many are; who is at home there may be more. None for no cap.",
     ).tag(config=True)
     placement = Enum(
         [placement.value for placement in Placement],
         _POLICY.placement.value,
-        help="Where burstable workloads go: spread over idle Gpus, or binpack, everybody at home.",
+        help="Where burstable workloads go: spread over idle GPUs, or binpack: everybody at home.",
     ).tag(config=True)
     idle_suspend_s = Float(
         None, allow_none=True, help="An idle notebook is suspended after this long; None: only when room is wanted."
@@ -122,11 +129,11 @@ class NlsScheduler(Configurable):
     ).tag(config=True)
     oversubscribe = Float(
         _POLICY.oversubscribe,
-        help="Bound on the sum of requests at home on a Gpu, in Gpus. Above 1.0 requests are on demand: a cell may "
+        help="Bound on the sum of requests at home on a GPU, in GPUs. Above 1.0 requests are on demand: a cell may "
         "have to wait for the end of another's.",
     ).tag(config=True)
     pools = Dict(
-        help="Gpus with rules of their own, by name: gpus (UUIDs, indexes, product names with *), enabled, placement, "
+        help="GPUs with rules of their own, by name: gpus (UUIDs, indexes, product names with *), enabled, placement, "
         "max_workloads_per_gpu, idle_suspend_s, oversubscribe, freeze_cells. The settings of the same names are the "
         "default pool's."
     ).tag(config=True)
@@ -135,27 +142,33 @@ class NlsScheduler(Configurable):
         "groups. GPUs by pool, as {'v100': 10}; a number alone is for the pool default. Without any queue a priority "
         "only says who goes first."
     ).tag(config=True)
-    start_timeout_s = Float(_POLICY.start_timeout_s, help="A GPU process is ready after this long.").tag(config=True)
+    start_timeout_s = Float(
+        _POLICY.start_timeout_s, help="A GPU process that is not ready after this long is stopped, and started anew."
+    ).tag(config=True)
     suspend_timeout_s = Float(
         _POLICY.suspend_timeout_s,
         help="A suspend that no guarantee waits for has failed after this long: its GPU process goes on.",
     ).tag(config=True)
-    stop_timeout_s = Float(_POLICY.stop_timeout_s, help="A stopped process is gone after this long.").tag(config=True)
+    stop_timeout_s = Float(
+        _POLICY.stop_timeout_s,
+        help="A process that is ended is gone after this long, and its memory free after as long again; else its GPU "
+        "gets nobody new.",
+    ).tag(config=True)
     max_failures = Int(_POLICY.max_failures, help="Failures in a row before a workload counts as failed.").tag(
         config=True
     )
-    trim_timeout_s = Float(_POLICY.trim_timeout_s, help="Allocators have given back their caches after this long.").tag(
+    trim_timeout_s = Float(_POLICY.trim_timeout_s, help="Allocators have this long to give back their caches.").tag(
         config=True
     )
     allocation_wait_s = Float(
-        _POLICY.allocation_wait_s, help="An allocation that failed within its limit is answered after this long."
+        _POLICY.allocation_wait_s, help="An allocation that failed within its limit waits for room at most this long."
     ).tag(config=True)
-    reconnect_grace_s = Float(_POLICY.reconnect_grace_s, help="Supervisors report so soon after a restart.").tag(
-        config=True
-    )
+    reconnect_grace_s = Float(
+        _POLICY.reconnect_grace_s, help="After a restart of the daemon notebooks and commands have this long to report."
+    ).tag(config=True)
     default_request = Unicode(_DEFAULTS.request, help="Request of a notebook that asks for none.").tag(config=True)
     default_limit = Unicode(_DEFAULTS.limit, help="Limit of a notebook that asks for none.").tag(config=True)
-    poll_interval_s = Float(_RATES.workloads_s, help="Between two samples of the Gpus' memory.").tag(config=True)
+    poll_interval_s = Float(_RATES.workloads_s, help="Between two samples of the GPUs' memory.").tag(config=True)
     poll_releasing_s = Float(_RATES.releasing_s, help="The same while memory is being released.").tag(config=True)
     poll_empty_s = Float(_RATES.empty_s, help="The same while there is no workload.").tag(config=True)
 

@@ -45,7 +45,7 @@ class Livez(Answering):
 
 
 class Readyz(Answering):
-    """`GET /readyz`: the Gpus have been seen a moment ago (or there are none)."""
+    """`GET /readyz`: the GPUs have been seen a moment ago (or there are none)."""
 
     counts_as_use: ClassVar = False
 
@@ -175,7 +175,7 @@ class Explanation(Answering):
 
 
 class Migrate(WithBody):
-    """`POST /v1/workloads/{id}/migrate`: move it to another Gpu."""
+    """`POST /v1/workloads/{id}/migrate`: move it to another GPU."""
 
     def post(self, workload_id: str) -> None:
         """Answers its status entry: the move is then under way, or waits for the end of its cell."""
@@ -184,7 +184,7 @@ class Migrate(WithBody):
 
 
 class ReturnGpu(WithBody):
-    """`POST /v1/gpus/{uuid}/return`: an administrator's word that a Gpu is well again."""
+    """`POST /v1/gpus/{uuid}/return`: an administrator's word that a GPU is well again."""
 
     async def post(self, gpu: str) -> None:
         """Its status entry."""
