@@ -147,19 +147,21 @@ class Lasting:
         saved = self._keeper.saved
         if saved is None or not (saved.manifest.variables or saved.manifest.missing):
             return Ended(why is None, "nothing to keep" if why is None else _said(why), self._lost(why, None))
-        _tell(f"This kernel is told to end: {_listed(saved.manifest)} go to {self._files.folder}.")
+        _tell(f"This kernel is told to end, and writes {_listed(saved.manifest)} to {self._files.folder}.")
+        are, them = _number(saved.manifest.variables)
         replaced = await self._replaced(self._files)
         try:
             kept = await self._written(self._files, saved)
         except KeptStateError as error:
-            sentence = f"{_listed(saved.manifest)} are lost with the kernel: {error}.{await self._stands(self._files)}"
+            stands = await self._stands(self._files)
+            sentence = f"{_listed(saved.manifest)} {are} lost with the kernel: {error}.{stands}"
             names = [name.name for name in saved.manifest.variables]
             return Ended(all_kept=False, sentence=_said(sentence), lost=self._lost(str(error), saved.manifest, names))
         behind = gone(self._keeper.completed.unsaved, saved.manifest.cell) or why
         more = f" {behind}" if behind else ""
         if self._volume not in (None, await _aside(self._files.volume)):
             more += f" {self._files.folder} is on another volume than when this kernel began: is something not mounted?"
-        sentence = f"{_listed(saved.manifest)} are kept {kept.as_of}; %gpu restore brings them back.{more}"
+        sentence = f"{_listed(saved.manifest)} {are} kept {kept.as_of}; %gpu restore brings {them} back.{more}"
         lost = self._lost(why, saved.manifest)
         if replaced is not None and replaced.content != kept.content:
             others = tuple(name.name for name in replaced.variables)
@@ -262,10 +264,10 @@ class Lasting:
             self._log.add(_not_kept(begun, kept or earlier), important=True)
         for one, how in ((kept, "%gpu restore"), (earlier, "%gpu restore earlier")):
             if one is not None and one.content not in self._taken:
-                interrupted = f", {one.as_of}" * one.interrupted
+                interrupted, (_, them) = f", {one.as_of}" * one.interrupted, _number(one.variables)
                 told_of = (
                     f"{told(one)} kept by an earlier kernel of this notebook on {one.at}{interrupted}: "
-                    f"{how} brings them back."
+                    f"{how} brings {them} back."
                 )
                 if one is kept and earlier is not None and earlier.content not in self._taken:
                     told_of += (
@@ -382,6 +384,11 @@ def _listed(manifest: Manifest) -> str:
     what = f"{notices.count(len(names), 'GPU variable')} ({_some(names)}; {format_bytes(manifest.memory_bytes)})"
     lost = ", ".join(f"{name.name} ({name.reason})" for name in manifest.missing)
     return f"{what}, without what was not saved: {lost}" if lost else what
+
+
+def _number(variables: Sequence[object]) -> tuple[str, str]:
+    """Verb and pronoun."""
+    return ("is", "it") if len(variables) == 1 else ("are", "them")
 
 
 def _some(names: Sequence[str]) -> str:

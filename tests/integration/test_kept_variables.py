@@ -259,10 +259,12 @@ def test_what_has_no_place_beside_the_earlier_one_is_told_before_and_when_it_goe
     for name in ("first", "second"):
         with opened() as kernel:
             kernel.run(f"%%gpu\n{name} = 1")
+        assert "(" + name + "; 17 B) is kept as of cell [1]; %gpu restore brings it back." in log_of(kernel)
         assert "is replaced" not in log_of(kernel)
     before = last(daemon)
     with opened() as third:
-        assert "takes their place, unless" in third.run("%%gpu\nthird = 1").text("stderr")
+        told = third.run("%%gpu\nthird = 1").text("stderr")
+        assert "%gpu restore brings it back. What this kernel keeps takes their place, unless" in told
     assert "which no kernel has brought back, is replaced: second." in log_of(third)
     (entry,) = losses(daemon, before)
     assert (entry["missing"], "is replaced" in entry["reason"]) == (["second"], True)
