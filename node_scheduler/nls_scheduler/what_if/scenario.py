@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from dataclasses import dataclass, field, fields, replace
@@ -149,6 +150,9 @@ def settings_of(assignments: Sequence[str]) -> tuple[Costs, Rules]:
     for assignment in assignments:
         name, _, text = assignment.partition("=")
         if name not in names:
+            close = difflib.get_close_matches(name, names, n=1)
+            if close and name not in config.NlsScheduler.class_traits():
+                raise ValueError(f"There is no setting {name!r}: did you mean {close[0]}?")
             rules.append(assignment)
             continue
         try:
