@@ -13,14 +13,18 @@ import pytest
 
 from daemon_process import ROOT
 from nls_jupyter.between import errors
+from nls_jupyter.gpu_process.kernel import GpuProcessKernel
 from nls_jupyter.notebook import magics
 from nls_scheduler import cli
 from nls_scheduler.cli import exit_codes
+from nls_scheduler.daemon.config import NlsScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from types import ModuleType
+
+    from traitlets import HasTraits
 
 DOCS = ROOT / "docs"
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *ROOT.glob("examples/*.md")])
@@ -115,6 +119,14 @@ def test_variables_in_the_documents_exist() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in SOURCES)
     assert named
     assert {variable for variable in named if f'"{variable}"' not in sources} == set()
+
+
+@pytest.mark.parametrize("section", [magics.GpuMagics, GpuProcessKernel, NlsScheduler])
+def test_settings_in_the_documents_exist(section: type[HasTraits]) -> None:
+    text = "".join(d.read_text(encoding="utf-8") for d in DOCUMENTS)
+    named = set(re.findall(rf"(?:\bc\.|%config ){section.__name__}\.([a-z]\w*)", text))
+    assert named
+    assert named <= set(section.class_traits(config=True))
 
 
 def test_the_reference_has_a_default_for_every_setting() -> None:
