@@ -25,6 +25,7 @@ from nls_scheduler.daemon.peers import SO_PEERPIDFD
 from nls_scheduler.processes.guardian import OOM_SCORE
 from nls_scheduler.processes.whose_files import name_of
 from nls_scheduler.requests import enforcement
+from nls_scheduler.units.counts import counted
 from nls_scheduler.units.sizes import format_bytes
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable
@@ -155,7 +156,7 @@ def _daemon(path: Path) -> tuple[dict[str, Any] | None, Finding]:
         return status, Finding("daemon", "warning", text, "start the daemon again to have the same version everywhere")
     if status["message"]:
         return status, Finding("daemon", "warning", f"it says: {status['message']}", "see `nls status`")
-    gpus = f"{len(status['gpus'])} {'simulated ' if status['simulated'] else ''}GPUs"
+    gpus = counted(len(status["gpus"]), "simulated GPU" if status["simulated"] else "GPU")
     return status, Finding("daemon", "ok", f"nls {version}, protocol {told}, {gpus}")
 
 
@@ -252,7 +253,7 @@ def driver(*, simulated: bool) -> list[Finding]:
         advice = "to try it out without a GPU: nls up --simulate 2x16GiB"
         return [Finding("driver", "error", str(error), advice)]
     version = driver_version() or "unknown"
-    findings = [Finding("driver", "ok", f"NVIDIA driver {version}, {len(gpus)} GPUs")]
+    findings = [Finding("driver", "ok", f"NVIDIA driver {version}, {counted(len(gpus), 'GPU')}")]
     if lost := [str(index) for index, (name, _) in enumerate(gpus) if name is None]:
         text = f"GPU {', '.join(lost)} does not answer the driver any more"
         advice = "`dmesg | grep -i xid` says why; it is back after a reset or a reboot"

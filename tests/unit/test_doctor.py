@@ -75,6 +75,11 @@ def test_a_daemon_that_answers_is_judged(tmp_path: Path, changes: dict[str, Any]
     assert (found.advice is None) == (level == "ok")
 
 
+def test_a_single_gpu_is_counted_as_one(tmp_path: Path) -> None:
+    with answering(tmp_path / "s", http(GOOD | {"gpus": GPUS[:1]})) as path:
+        assert about(doctor.examine(path, {}), "daemon").text.endswith(", 1 simulated GPU")
+
+
 @pytest.mark.parametrize("body", [b"", b"nonsense\r\n\r\n", http({"version": "1"}), b"HTTP/1.1 200 OK\r\n\r\n[]"])
 def test_whatever_else_answers_is_no_daemon_of_ours(tmp_path: Path, body: bytes) -> None:
     with answering(tmp_path / "s", body) as path:

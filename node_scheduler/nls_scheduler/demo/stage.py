@@ -22,6 +22,7 @@ from nls_scheduler.demo.one_gpu import NOTEBOOKS_QUEUE, QUEUES, OneGpu
 from nls_scheduler.demo.two_gpus import TwoGpus
 from nls_scheduler.drivers.nvml import NvmlDriver
 from nls_scheduler.processes.signals import heeded
+from nls_scheduler.units.counts import counted
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def idle_gpus() -> tuple[list[str], str]:
         samples = driver.sample()
         # A list that the driver hides (None) is no empty list.
         idle = [gpu.uuid for gpu in found if gpu.uuid in samples and samples[gpu.uuid].processes == {}]
-        return list(idle), f"{len(idle)} of this machine's {len(found)} GPUs are idle."
+        are = "is" if len(idle) == 1 else "are"
+        return list(idle), f"Of this machine's {counted(len(found), 'GPU')} {len(idle)} {are} idle."
     finally:
         driver.close()
 
