@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -132,7 +133,7 @@ class Commands:
         }
         name, *rest = words or ["status"]
         if name in ("--help", "-h", "help"):
-            print(self._help_text)  # noqa: T201 - the help was asked for
+            print(inspect.cleandoc(self._help_text or ""))  # noqa: T201 - the help was asked for
             return None
         if name not in commands:
             raise GpuUsageError(f"there is no %gpu {printable(name)}: {options.advice(name, list(commands))}")

@@ -235,7 +235,7 @@ def test_a_cell_waits_for_a_daemon_that_does_not_answer_as_long_as_it_is_to(benc
 
 
 def test_help_is_help(talker: Book) -> None:
-    assert "%gpu release" in talker.run("%gpu --help").stdout
+    assert "\n%gpu release  " in talker.run("%gpu --help").stdout
     assert "--no-wait" in talker.run("%%gpu --help\n1").stdout
     assert "--priority N" in talker.run("%gpu request -h").stdout
 

@@ -116,6 +116,7 @@ def test_a_gpu_that_breaks_is_vacated_and_told_and_returns_at_an_administrators_
         ("gpu_unhealthy", "a simulated Xid 79"),
         ("gpu_healthy", "in service again after: a simulated Xid 79"),
     ]
+    assert " GPU 0 gpu_healthy: in service again after: a simulated Xid 79\n" in daemon.log
     assert json.loads(daemon.nls("gpu", "return", first, "--json").stdout)["uuid"] == first
     unknown = daemon.nls("gpu", "return", "7")
     assert (unknown.returncode, "There is no GPU '7'" in unknown.stderr) == (3, True)

@@ -165,7 +165,8 @@ class Loop:
 
     def _tell(self, entry: Entry) -> None:
         view = entry_view(entry)
-        log.info("%(name)s (%(workload)s) %(event)s: %(reason)s", view)
+        whose = "%(name)s" if entry.workload is None else "%(name)s (%(workload)s)"
+        log.info(f"{whose} %(event)s: %(reason)s", view)
         self.history.add(entry)
         self.metrics.told(view)
         self._journal.record_history(as_record(entry))
