@@ -157,7 +157,9 @@ def test_the_status_reads_as_a_table() -> None:
     assert "These GPUs are simulated." in text
     assert "GPU 0  Test  unknown  16 GiB  50%   unhealthy" in text
     assert "training-7  queued (2. in line)  -   GPU 0  8 GiB    16 GiB  0 B   GPU 0 is held by notebook-1" in text
-    assert "Nobody asks for a GPU." in render({**STATUS, "workloads": [], "gpus": [], "message": "No driver."})
+    without = render({**STATUS, "workloads": [], "gpus": [], "message": "No driver.", "simulated": False})
+    assert without.startswith("No driver. To try it out without one, start a daemon with simulated GPUs: nls up ")
+    assert "Nobody asks for a GPU." in without
 
 
 def test_the_pods_that_own_gpus_are_shown_and_not_told_as_nobody() -> None:

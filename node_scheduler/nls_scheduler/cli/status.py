@@ -13,6 +13,7 @@ from nls_scheduler.cli.topics import topic_of_reason
 from nls_scheduler.processes.whose_files import name_of
 from nls_scheduler.units.clock import local_time
 from nls_scheduler.units.sizes import format_amount, format_bytes
+from nls_scheduler.wire.errors import WITHOUT_GPU
 
 if TYPE_CHECKING:
     from nls_scheduler.cli.types import Subparsers
@@ -59,7 +60,9 @@ def render(status: dict[str, Any]) -> str:
     parts = []
     if status["simulated"]:
         parts.append("These GPUs are simulated.")
-    if status["message"]:
+    if not status["gpus"] and not status["simulated"]:
+        parts.append(f"{status['message'] or 'This node has no GPU.'} {WITHOUT_GPU}")
+    elif status["message"]:
         parts.append(status["message"])
     if status["gpus"]:
         parts.append(table([["GPU", "NAME", "USED", "OF", "BUSY", ""], *map(_gpu, status["gpus"])]))
