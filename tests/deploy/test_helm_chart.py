@@ -22,7 +22,7 @@ from test_manifests import VERSIONS, check
 from daemon_process import ROOT
 from nls_scheduler import __version__
 from nls_scheduler.cli import _parser
-from nls_scheduler.daemon.config import NlsScheduler
+from nls_scheduler.daemon.config import ConfigError, NlsScheduler, load
 from nls_scheduler.daemon.settings import DaemonSettings
 from nls_scheduler.kubernetes_driver import policy
 from nls_scheduler.wire import locate
@@ -401,6 +401,21 @@ def test_the_schema_knows_every_setting_of_the_daemon_and_no_other() -> None:
     for name, value in values.items():
         wrong = {**VALUES, "policy": {name: 7 if isinstance(value, str | bool | dict) else "a"}}
         assert not jsonschema.Draft7Validator(SCHEMA).is_valid(wrong), name
+
+
+def test_the_schema_refuses_a_zero_where_the_daemon_does() -> None:
+    """What helm lets through and the daemon does not is a pod that starts again and again."""
+    for name, rule in SCHEMA["definitions"]["policy"]["properties"].items():
+        kinds = rule.get("type", ())
+        if name == policy.UNIT or not {"number", "integer"}.intersection([kinds] if isinstance(kinds, str) else kinds):
+            continue
+        try:
+            load([f"{name}=0"], [])
+            accepts = True
+        except ConfigError:
+            accepts = False
+        values = {**VALUES, "policy": {name: 0}}
+        assert jsonschema.Draft7Validator(SCHEMA).is_valid(values) is accepts, name
 
 
 def test_the_guide_has_every_value() -> None:
