@@ -165,16 +165,22 @@ class Commands:
         told = "%gpu log says whether the GPU was released before that"
         if not self._left(gpu.supervisor.place.release(), told):
             raise GpuUnavailable("this notebook holds no GPU; there is nothing to release.")
+        self._tell_of_leaving("Released")
 
     def _restart(self, words: list[str]) -> None:
         options.no_more("restart", words)
         self._left(self._gpu.supervisor.place.restart(), "the restart had begun, and is carried out all the same")
+        print("Restarted: the next GPU cell begins without variables.")  # noqa: T201 - what was asked for
 
     def _suspend(self, words: list[str]) -> None:
         options.no_more("suspend", words)
         self._left(self._gpu.supervisor.place.suspend(), "a suspend that had begun goes on; %gpu shows that")
+        self._tell_of_leaving("Suspended")
+
+    def _tell_of_leaving(self, done: str) -> None:
         saved = self._gpu.supervisor.keeper.saved
-        print(variables.told_of_suspend(None if saved is None else saved.manifest))  # noqa: T201 - what was asked for
+        manifest = None if saved is None else saved.manifest
+        print(variables.told_of_leaving(done, manifest))  # noqa: T201 - what was asked for
 
     def _resume(self, words: list[str]) -> GpuStatus:
         options.no_more("resume", words)

@@ -25,12 +25,14 @@ def told_of_save(manifest: Manifest) -> str:
     return f"Saved {count(len(manifest.variables), 'variable')}, {size}{_otherwise(manifest)}."
 
 
-def told_of_suspend(manifest: Manifest | None) -> str:
-    """What `%gpu suspend` answers; `manifest` is of what was saved for it, if anything was."""
-    if manifest is None or not manifest.missing + manifest.changed:
-        return "Suspended: the variables are in host memory and come back with the next GPU cell."
+def told_of_leaving(done: str, manifest: Manifest | None) -> str:
+    """What `%gpu suspend` and `%gpu release` answer; `manifest` is of what was saved for it, if anything was."""
+    if manifest is None:
+        return f"{done}; there are no variables."
+    if not manifest.missing + manifest.changed:
+        return f"{done}: the variables are in host memory and come back with the next GPU cell."
     of_all = count(len(manifest.variables), "variable")
-    return f"Suspended: {of_all} in host memory, to come back with the next GPU cell{_otherwise(manifest)}."
+    return f"{done}: {of_all} in host memory, to come back with the next GPU cell{_otherwise(manifest)}."
 
 
 def _otherwise(manifest: Manifest) -> str:

@@ -255,7 +255,10 @@ def test_a_released_gpu_comes_back_with_its_variables_and_the_same_sizes(bench: 
     book.run("%gpu request 0.25 --limit 0.5")
     book.gpu("x = [1]\ny = x\ncounter = (i for i in x)")
     pid = gpu_pid(book)
-    book.run("%gpu release")
+    told = book.run("%gpu release").stdout
+    assert told.startswith(
+        "Released: 2 variables in host memory, to come back with the next GPU cell; not saved: counter"
+    )
     wait_until(lambda: bench.daemon.workload(book.name) is None and gone(pid))
     assert "nothing to release" in book.fails("%gpu release").evalue
     headline = str(book.run("%gpu").result).splitlines()[0]
@@ -288,7 +291,7 @@ def test_a_restart_begins_empty_and_costs_no_try(book: Book) -> None:
     for _ in range(4):
         book.gpu("x = 1")
         pid = gpu_pid(book)
-        book.run("%gpu restart")
+        assert book.run("%gpu restart").stdout == "Restarted: the next GPU cell begins without variables.\n"
         assert gone(pid)
     assert book.fails("%%gpu\nx").ename == "NameError"
     book.run("%gpu release")

@@ -1,8 +1,8 @@
-"""What `%gpu vars` says of saves that failed, and of what is not saved on purpose."""
+"""What `%gpu vars` says of saves that failed, and of what is not saved on purpose; and who leaves the GPU reads."""
 
 from __future__ import annotations
 
-from nls_jupyter.notebook.variables import table
+from nls_jupyter.notebook.variables import table, told_of_leaving
 from nls_jupyter.saved_state import Manifest, Saver
 
 
@@ -41,3 +41,9 @@ def test_a_name_that_is_recomputed_is_listed_with_its_recipe() -> None:
     assert Manifest.from_json(saved.to_json()) == saved
     *_, last = table(saved, {}, lambda _: None).splitlines()
     assert last.split() == ["twice", "recomputed:", "2", "*", "x"]
+
+
+def test_who_leaves_the_gpu_reads_what_becomes_of_the_variables() -> None:
+    assert told_of_leaving("Released", None) == "Released; there are no variables."
+    all_saved = "Released: the variables are in host memory and come back with the next GPU cell."
+    assert told_of_leaving("Released", manifest()) == all_saved
