@@ -15,15 +15,16 @@ from test_queue_histories import QueueHistories
 
 from effort import examples
 from nls_scheduler.core import simulator
-from nls_scheduler.core.model.commands import SetTimer
+from nls_scheduler.core.model.commands import SetTimer, SuspendProcess
 from nls_scheduler.core.model.events import TimerFired
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.planning.homes import known
 from nls_scheduler.core.planning.homes.assign import assign_homes
 from nls_scheduler.core.planning.line import joined
 from nls_scheduler.core.planning.plan import make_plan
-from stage import Stage, with_one_small_gpu
+from stage import TOTAL, Stage, with_one_small_gpu
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
@@ -343,3 +344,17 @@ def test_whose_home_is_found_with_moves_waits_for_no_other_event() -> None:
             if chance.random() < 0.5:
                 stage.cell_ends(name)
             stage.after(chance.choice((1, 60)))
+
+
+@pytest.mark.usefixtures("both_ways")
+def test_a_suspend_for_which_a_guarantee_waits_is_given_up_by_no_daemon_that_has_forgotten_its_plan() -> None:
+    """It takes longer than suspends may that nobody waits for; at its deadline the process is stopped."""
+    stage = Stage(1, suspend_timeout_s=5.0, reclaim_deadline_s=60.0)
+    stage.notebook("alice")
+    stage.holds("alice", 0.9)
+    stage.node.submit(name="training", kind=Kind.COMMAND, request_bytes=TOTAL // 2, limit_bytes=TOTAL // 2)
+    stage.completes("alice")  # a trim, which frees nothing
+    assert isinstance(stage.pending("alice"), SuspendProcess)
+    stage.node.now += 10.0
+    stage.node.sample()
+    assert isinstance(stage.pending("alice"), SuspendProcess)

@@ -186,10 +186,8 @@ def _why_not_saved(order: Pending) -> Why:
 
 
 def _is_suspended_in_vain(state: NodeState, workload: Workload, order: Pending) -> bool:
-    if order.order is not Order.SUSPEND or state.at < order.deadline_at or state.quiet:
-        return False
-    entry = state.plan.get(workload.id)
-    return workload.release_reason is None and (entry is None or entry.deadline_at is None)
+    is_late = order.order is Order.SUSPEND and state.at >= order.deadline_at and not state.quiet
+    return is_late and workload.release_reason is None and workload.told_since is None
 
 
 def _note_pressure(state: NodeState) -> NodeState:
