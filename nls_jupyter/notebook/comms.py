@@ -37,6 +37,9 @@ _GIVES_UP_AFTER = 3
 _SUBSHELL_WITHIN_S = 5.0
 # Target of comms whose GPU process is gone; what their frontend still sends is noted.
 _GONE = "nls.gone"
+_NOTHING_HAPPENED = (
+    "A widget was used whose GPU process is gone, so nothing happened; it works again once a cell brought it back."
+)
 
 
 class ProxyComm:
@@ -75,7 +78,8 @@ class GpuComms:
     """The comms of one notebook's GPU processes.
 
     A callback counts as a cell for the scheduler: its workload executes meanwhile. One that is too late for its GPU
-    process is noted in the log, once for each process, and brings nothing back.
+    process brings nothing back; whoever used the widget reads that, once for each process, where frontends show what
+    callbacks print.
     """
 
     def __init__(self, kernel: IPythonKernel, thread: LoopThread, supervisor: Supervisor, relay: OutputRelay) -> None:
@@ -164,7 +168,7 @@ class GpuComms:
         """In the loop's thread."""
         keeper, orders = self._supervisor.keeper, self._supervisor.place.orders
         if keeper.process is not process or not keeper.still_usable():
-            self._lose(process)
+            self._lose(process, message)
             return
         msg_id = self._relay.follow_directly(message)
         if orders is not None and msg_type != "nls_comm_close":
@@ -181,7 +185,7 @@ class GpuComms:
                 subshell_id=await self._subshell_of(process) if aside else None,
             )
         except GpuProcessDied:
-            self._lose(process)
+            self._lose(process, message)
         finally:
             self._relay.finish_directly(msg_id)
             if orders is not None and msg_type != "nls_comm_close":
@@ -193,13 +197,11 @@ class GpuComms:
             self._subshell = (process, await _new_subshell(process))
         return self._subshell[1]
 
-    def _lose(self, process: GpuProcess) -> None:
+    def _lose(self, process: GpuProcess, message: Message) -> None:
         if self._lost is not process:
             self._lost = process
-            self._supervisor.log.add(
-                "A widget was used whose GPU process is gone, so nothing happened; it works again once a cell brought "
-                "it back."
-            )
+            self._supervisor.log.add(_NOTHING_HAPPENED)
+            self._relay.say(message, f"GPU: {_NOTHING_HAPPENED}")
 
 
 async def _new_subshell(process: GpuProcess) -> str | None:

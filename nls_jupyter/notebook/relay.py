@@ -275,6 +275,11 @@ class OutputRelay:
         """End a call of `follow_directly`. Returns what it showed."""
         return self._going_on(msg_id).end()
 
+    def say(self, parent: Message, sentence: str) -> None:
+        """Publish a line of our own, as what the call of `parent` has printed."""
+        content = {"name": "stderr", "text": f"{sentence}\n"}
+        self._publish(_Call(parent, None), {"header": {"msg_type": "stream"}, "content": content})
+
     def _going_on(self, msg_id: str) -> _Call:
         """A call that is not over, and so is not forgotten."""
         with self._lock:

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 
+NOTHING_HAPPENED = (
+    "A widget was used whose GPU process is gone, so nothing happened; it works again once a cell brought it back."
+)
+
 pytestmark = pytest.mark.kernel
 
 OPEN = """
@@ -185,12 +189,13 @@ def test_a_widget_of_a_gpu_process_that_has_gone_is_told_once_and_brings_nothing
         pid = notebook.entry(phase="running")["pid"]
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: notebook.entry()["pid"] != pid)
-    for value in (1, 2):
-        assert notebook.done(move(notebook, comm_id, value)) == []
+    first, second = (notebook.done(move(notebook, comm_id, value)) for value in (1, 2))
+    assert [message["content"] for message in first] == [{"name": "stderr", "text": f"GPU: {NOTHING_HAPPENED}\n"}]
+    assert second == []
     assert comms(notebook, "slider") == set()
     if how == "suspended":
         assert notebook.entry()["phase"] == "suspended"
-    assert notebook.run("%gpu log").text().count("A widget was used whose GPU process is gone") == 1
+    assert notebook.run("%gpu log").text().count(NOTHING_HAPPENED) == 1
 
 
 @pytest.mark.long("widgets of many GPU processes")
