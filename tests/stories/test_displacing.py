@@ -310,3 +310,17 @@ def test_one_large_goes_where_the_small_ones_would_bring_their_queue_down_to_its
     stage.command("owner", 0.45, queue="a")
     assert stage.runs("owner", "mine", "beside", *(f"small{number}" for number in range(small)))
     assert stage.home("large") == []
+
+
+def test_a_gang_goes_for_one_that_is_owed_room_where_another_than_its_first_is() -> None:
+    """Nobody else is enough: `small`, which has less harm to suffer, would bring their queue down to its share."""
+    stage = Stage(2, queues=(Queue("a", quota={POOL: 0.65}, over_quota_weight={POOL: 0.0}), Queue("b")))
+    stage.command("firm", 0.61, queue="b")
+    for number, size in enumerate((0.22, 0.4)):
+        stage.command(f"red-{number}", size, queue="a", gang="red", gang_size=2, requeue=True)
+    stage.notebook("small", 0.15, 0.15, queue="a")
+    stage.command("other", 0.22, queue="b")
+    assert [stage.gpu(name) for name in ("firm", "red-0", "small", "red-1", "other")] == [0, 0, 0, 1, 1]
+    stage.command("owner", 0.4, queue="b")
+    assert stage.runs("firm", "small", "other", "owner")
+    assert (stage.home("red-0"), stage.home("red-1")) == ([], [])

@@ -213,7 +213,7 @@ class _Attempt:
             return None
         before = len(self.taken)
         while not (enough := admission.has_home_room(self._newcomer, uuid)):
-            unit = next((unit for unit in there if uuid in homes.get(unit[0].id, ()) and self._may(unit)), None)
+            unit = next((unit for unit in there if unit[0].id in homes and self._may(unit)), None)
             if unit is None:
                 break
             self._take(unit)
