@@ -96,6 +96,7 @@ def _is_a_page_of_its_own(page: str) -> None:
         (["--generate", "3x6h", "--node", "2x80GiB", "--policy", "nls,magic"], "There is no policy 'magic': there are"),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "context_s=soon"], "context_s cannot be 'soon'"),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "gpu_prt=0.3"], "did you mean gpu_part?"),
+        (["--generate", "3x6h", "--node", "2x80GiB", "--set", "stop_timout_s=3"], "did you mean stop_timeout_s?"),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "context_s=nan"], "context_s cannot be 'nan'"),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "quantum_s=0"], "quantum_s cannot be 0."),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "colour=red"], "colour"),

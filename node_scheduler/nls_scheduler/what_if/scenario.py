@@ -150,8 +150,8 @@ def settings_of(assignments: Sequence[str]) -> tuple[Costs, Rules]:
     for assignment in assignments:
         name, _, text = assignment.partition("=")
         if name not in names:
-            close = difflib.get_close_matches(name, names, n=1)
-            if close and name not in config.NlsScheduler.class_traits():
+            close = difflib.get_close_matches(name, [*names, *config.NlsScheduler.class_traits(config=True)], n=1)
+            if close and close[0] in names:
                 raise ValueError(f"There is no setting {name!r}: did you mean {close[0]}?")
             rules.append(assignment)
             continue
