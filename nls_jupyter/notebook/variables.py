@@ -27,7 +27,7 @@ def told_of_save(manifest: Manifest) -> str:
 
 def told_of_leaving(done: str, manifest: Manifest | None) -> str:
     """What `%gpu suspend` and `%gpu release` answer; `manifest` is of what was saved for it, if anything was."""
-    if manifest is None:
+    if manifest is None or not (manifest.variables or manifest.missing or manifest.carried or manifest.recomputed):
         return f"{done}; there are no variables."
     if not manifest.missing + manifest.changed:
         return f"{done}: the variables are in host memory and come back with the next GPU cell."

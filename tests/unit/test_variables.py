@@ -44,6 +44,7 @@ def test_a_name_that_is_recomputed_is_listed_with_its_recipe() -> None:
 
 
 def test_who_leaves_the_gpu_reads_what_becomes_of_the_variables() -> None:
-    assert told_of_leaving("Released", None) == "Released; there are no variables."
+    nothing = Manifest(memory_bytes=0, saved=(), missing=(), cell="[1]")
+    assert {told_of_leaving("Released", it) for it in (None, nothing)} == {"Released; there are no variables."}
     all_saved = "Released: the variables are in host memory and come back with the next GPU cell."
     assert told_of_leaving("Released", manifest()) == all_saved
