@@ -324,3 +324,16 @@ def test_a_gang_goes_for_one_that_is_owed_room_where_another_than_its_first_is()
     stage.command("owner", 0.4, queue="b")
     assert stage.runs("firm", "small", "other", "owner")
     assert (stage.home("red-0"), stage.home("red-1")) == ([], [])
+
+
+def test_one_that_is_enough_is_found_among_many_larger_ones_that_are_not_preemptible() -> None:
+    stage = Stage(2, queues=(Queue("a", quota={POOL: 1.05}), Queue("b", quota={POOL: 0.95})))
+    stage.notebook("mine", 0.97, 0.97, queue="a")
+    for number in range(8):
+        stage.notebook(f"firm{number}", 0.105, 0.105, queue="b", priority=100)
+    stage.notebook("large", 0.1, 0.1, queue="b", priority=50)
+    stage.notebook("small", 0.04, 0.04, queue="b")
+    assert stage.home("large") == stage.home("small") == stage.home("firm7") != stage.home("mine")
+    stage.command("owner", 0.08, queue="a")
+    assert stage.runs("owner", "mine", "small", *(f"firm{number}" for number in range(8)))
+    assert stage.home("large") == []

@@ -77,9 +77,8 @@ class _Attempt:
             and self._is_there(w)
         ]
         units = {unit[0].id: unit for unit in map(self._unit, there)}
-        if not any(map(self._may, units.values())):
-            units = {}
-        self.candidates = sorted(units.values(), key=self._harm)
+        ever = [unit for unit in units.values() if not any(map(self._may_never, unit))]
+        self.candidates = sorted(ever, key=self._harm) if any(map(self._may, ever)) else []
 
     def _takes(self) -> float:
         """What the newcomer takes of the pool, and all of its gang that has no homes yet: they have them together."""
@@ -169,10 +168,16 @@ class _Attempt:
         """Whether its home is in the pool."""
         return self._pool in self._ledger.pools_of(self._admission.result.homes.get(victim.id, ()))
 
+    def _may_never(self, victim: Workload) -> bool:
+        """Whether `victim` cannot be displaced for it, whoever else is."""
+        if not victim.spec.preemptible or victim.given_home is not None:
+            return True
+        ledger, newcomer = self._ledger, self._newcomer
+        within_one = ledger.leaf(victim) == ledger.leaf(newcomer)
+        return within_one and not ledger.may_displace(newcomer, victim, self._pool, self._amount)
+
     def _may(self, unit: Unit) -> bool:
         """Whether all of `unit` may be displaced, and one of them is where that helps."""
-        if any(w.given_home is not None for w in unit):
-            return False
         return any(map(self._is_there, unit)) and all(
             self._ledger.may_displace(self._newcomer, w, self._pool, self._amount) for w in unit
         )
