@@ -127,3 +127,13 @@ def test_who_runs_in_a_pool_that_is_turned_off_reads_that_it_is_off() -> None:
     stage.changes(pools=(Pool("x", ("1",), enabled=False),))
     off = stage.why(Reason.POOL_OFF, names=["x"])
     assert stage.reason("bob") == stage.why(Reason.STAYS, gpus=[1], shares=[1.0], because=[off])
+
+
+def test_a_gpu_of_which_the_driver_tells_nothing_for_a_moment_is_held_by_whom_it_was() -> None:
+    stage = Stage(1)
+    stage.command("train")
+    stage.command("late")
+    waits = stage.no_room(1.0, stage.why(Reason.HELD, "train", gpus=[0]))
+    assert stage.reason("late") == waits
+    stage.node.tell(ev.MemorySampled(stage.node.now, {}))
+    assert stage.reason("late") == waits

@@ -197,9 +197,11 @@ def _holders(admission: Admission) -> dict[GpuUuid, Why]:
             at_home[uuid].append(workload)
     held = {}
     for gpu in sorted(state.gpus.values(), key=lambda g: g.index):
-        if gpu.uuid not in state.usable:
+        why = held_by(gpu, at_home[gpu.uuid])
+        gets_nobody = not gpu.healthy or gpu.uuid in state.stuck
+        if gets_nobody or (why is None and gpu.uuid not in state.usable):
             held[gpu.uuid] = Why(Reason.OUT_OF_SERVICE, gpus=(gpu.uuid,))
-        elif (why := held_by(gpu, at_home[gpu.uuid])) is not None:
+        elif why is not None:
             held[gpu.uuid] = why
     return held
 
