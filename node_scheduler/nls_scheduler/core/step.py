@@ -178,11 +178,12 @@ def _give_up_what_is_late(state: NodeState) -> NodeState:
     state = state.having(*(trimmed(workload, state.at, state.at) for workload in trims))
     ordered = [(w, w.pending) for w in state.workloads.values() if w.pending is not None]
     suspends = [(workload, order) for workload, order in ordered if _is_suspended_in_vain(state, workload, order)]
-    return state.having(*(not_suspended(workload, state.at, _why_not_saved(order)) for workload, order in suspends))
-
-
-def _why_not_saved(order: Pending) -> Why:
-    return Why(Reason.NOT_SAVED, numbers=(round(order.deadline_at - order.issued_at, 3),))
+    return state.having(
+        *(
+            not_suspended(workload, state.at, Why(Reason.NOT_SAVED, numbers=(order.allowed_s,)))
+            for workload, order in suspends
+        )
+    )
 
 
 def _is_suspended_in_vain(state: NodeState, workload: Workload, order: Pending) -> bool:

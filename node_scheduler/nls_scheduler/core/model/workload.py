@@ -69,6 +69,11 @@ class Pending:
     cause: Mention | None = None
     owed: bool = False
 
+    @property
+    def allowed_s(self) -> float:
+        """How long it was given, to the millisecond: the rules may be others by now."""
+        return round(self.deadline_at - self.issued_at, 3)
+
 
 @dataclass(frozen=True, slots=True)
 class Move:

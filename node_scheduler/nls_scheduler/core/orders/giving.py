@@ -155,7 +155,7 @@ def _reason(workload: Workload, entry: PlanEntry, order: Order) -> Why:
         return workload.suspend_reason  # the plan says that it has failed before
     starting = workload.pending if order is Order.STOP and workload.phase is Phase.STARTING else None
     if starting is not None and entry.target == workload.current and workload.release_reason is None:
-        return Why(Reason.NOT_READY, numbers=(round(starting.deadline_at - starting.issued_at, 3),))
+        return Why(Reason.NOT_READY, numbers=(starting.allowed_s,))
     return workload.release_reason or entry.reason
 
 
