@@ -1,25 +1,28 @@
 """Who is owed room by its queue has a home where others' queues have more than their share, and enough of it.
 
-The oracle counts for itself, and tries every few others on one Gpu in every order.
+The oracle counts for itself, and tries every few others in every order.
 """
 
 from __future__ import annotations
 
 import random
-from itertools import permutations
-from typing import TYPE_CHECKING
+from itertools import combinations, permutations, product
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from effort import examples
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.queues import Queue
+from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.simulator import GIB, SimulatedNode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
     from nls_scheduler.core.model.workload import Workload
+
+    Unit = tuple[Workload, ...]
 
 TOTAL = 16
 FEW = 3
@@ -29,12 +32,17 @@ CHAINS = {"a": ("a",), "b1": ("b1", "b"), "b2": ("b2", "b")}
 
 
 class Node:
-    """As many come as there is hardly room for, to queues whose quotas are all the shares there are; some leave."""
+    """As many come as there is hardly room for, to queues whose quotas are all the shares there are; some leave.
 
-    def __init__(self, seed: int) -> None:
+    Attributes:
+        units: everybody, each with its gang: who has a home together or not at all.
+    """
+
+    def __init__(self, seed: int, gpus: Sequence[int], crowd: Sequence[int], *, gangs: float = 0.0) -> None:
+        """`crowd`: how many of them come for each Gpu, at least and at most; `gangs`: so many of them are two each."""
         chance = random.Random(seed)
-        gpus = chance.choice([1, 2, 2, 3])
-        self.shares = {name: chance.randint(0, gpus * TOTAL) for name in ("a", "b", "b1", "b2")}
+        count = chance.choice(gpus)
+        self.shares = {name: chance.randint(0, count * TOTAL) for name in ("a", "b", "b1", "b2")}
         queues = (
             Queue(
                 name,
@@ -44,50 +52,92 @@ class Node:
             )
             for name, share in self.shares.items()
         )
-        self.node = SimulatedNode.of(gpus, TOTAL * GIB, Policy(queues=tuple(queues)))
-        for _ in range(chance.randint(4 * gpus, 8 * gpus)):
-            request, priority = chance.randint(1, 10) * GIB, chance.choice([0, 0, 50, NOT_PREEMPTIBLE_FROM])
-            wanted = {"queue": chance.choice([*CHAINS]), "priority": priority}
-            self.node.submit(request_bytes=request, limit_bytes=TOTAL * GIB, **wanted)
+        self.node = SimulatedNode.of(count, TOTAL * GIB, Policy(queues=tuple(queues)))
+        for number in range(chance.randint(crowd[0] * count, crowd[1] * count)):
+            requests, priority = [chance.randint(1, 10)], chance.choice([0, 0, 50, NOT_PREEMPTIBLE_FROM])
+            wanted: dict[str, Any] = {"queue": chance.choice([*CHAINS]), "priority": priority}
+            if gangs and chance.random() < gangs:
+                requests.append(chance.randint(1, 10))
+                wanted |= {"kind": Kind.COMMAND, "gang": f"gang-{number}", "gang_size": 2}
+            for request in requests:
+                self.node.submit(request_bytes=request * GIB, limit_bytes=TOTAL * GIB, **wanted)
             self.node.settle()
             if chance.random() < 0.2:
                 self.node.release(chance.choice(sorted(self.node.state.workloads)))
                 self.node.settle()
-        self.everybody = list(self.node.state.workloads.values())
+        units = dict[str, list["Workload"]]()
+        for workload in self.node.state.workloads.values():
+            units.setdefault(workload.spec.gang or workload.id, []).append(workload)
+        self.units = [tuple(unit) for unit in units.values()]
 
-    def waiting(self) -> list[Workload]:
-        """Who is in line and could be displaced in turn: only quotas let the others in."""
-        return [w for w in self.everybody if not w.home and w.spec.priority < NOT_PREEMPTIBLE_FROM]
+    def waiting(self) -> Iterator[Unit]:
+        """Who is in line, and in no gang part of which runs; only quotas let those in who could not be displaced."""
+        for unit in self.units:
+            whole = len(unit) == unit[0].spec.gang_size and all(w.release_reason is None for w in unit)
+            at_rest = len(unit) == 1 or not any(w.current for w in unit)
+            if whole and at_rest and not unit[0].home and unit[0].spec.priority < NOT_PREEMPTIBLE_FROM:
+                yield unit
 
-    def way(self, waiter: Workload) -> tuple[Workload, ...] | None:
-        """A few others on one Gpu that are enough, each of queues above their shares when its turn to go comes."""
-        size, chain = waiter.spec.request_bytes, CHAINS[waiter.spec.queue]
+    def way(self, waiters: Unit) -> tuple[Unit, ...] | None:
+        """A few others who are enough, each of queues above their shares when its turn to go comes.
+
+        For a gang the room of each is needed: nobody goes only so that another may.
+        """
+        queue = waiters[0].spec.queue
         used = {
-            name: sum(w.spec.request_bytes for w in self.everybody if w.home and name in CHAINS[w.spec.queue])
+            name: sum(sum(map(_size, unit)) for unit in self.units if name in CHAINS[unit[0].spec.queue])
             for name in self.shares
         }
-        for uuid in self.node.state.gpus:
-            there = [w for w in self.everybody if w.home == (uuid,)]
-            left = TOTAL * GIB - sum(w.spec.request_bytes for w in there)
-            may = [w for w in there if w.spec.queue != waiter.spec.queue and w.spec.priority < NOT_PREEMPTIBLE_FROM]
-            for count in range(1, FEW + 1):
-                for some in permutations(may, count):
-                    enough = left + sum(w.spec.request_bytes for w in some) >= size
-                    if enough and self._may_go(some, dict(used), chain, size):
-                        return some
+        free = {
+            uuid: TOTAL * GIB - sum(w.spec.request_bytes for unit in self.units for w in unit if w.home == (uuid,))
+            for uuid in self.node.state.gpus
+        }
+        may = [
+            unit
+            for unit in self.units
+            if all(w.home for w in unit)
+            and unit[0].spec.queue != queue
+            and unit[0].spec.priority < NOT_PREEMPTIBLE_FROM
+        ]
+        for count in range(FEW + 1):
+            for some in combinations(may, count):
+                spared = ([unit for unit in some if unit is not one] for one in some if len(waiters) > 1)
+                if not _fit(waiters, free, some) or any(_fit(waiters, free, fewer) for fewer in spared):
+                    continue
+                for order in permutations(some):
+                    if self._may_go(order, dict(used), CHAINS[queue], sum(w.spec.request_bytes for w in waiters)):
+                        return order
         return None
 
-    def _may_go(self, some: Iterable[Workload], used: dict[str, int], chain: tuple[str, ...], size: int) -> bool:
-        for victim in some:
-            theirs = CHAINS[victim.spec.queue]
+    def _may_go(self, some: Iterable[Unit], used: dict[str, int], chain: tuple[str, ...], size: int) -> bool:
+        for victims in some:
+            theirs = CHAINS[victims[0].spec.queue]
             within = {chain[0], *(name for name in chain if name not in theirs)}
             if any(used[name] + size > self.shares[name] * GIB for name in within):
                 return False
             if any(used[name] <= self.shares[name] * GIB for name in theirs if name not in chain):
                 return False
             for name in theirs:
-                used[name] -= victim.spec.request_bytes
+                used[name] -= sum(map(_size, victims))
         return True
+
+
+def _size(workload: Workload) -> int:
+    return workload.spec.request_bytes if workload.home else 0
+
+
+def _fit(waiters: Unit, free: dict[str, int], others: Iterable[Unit]) -> bool:
+    """Whether all of `waiters` have room where `others` were, and beside everybody else."""
+    free = dict(free)
+    for workload in (w for unit in others for w in unit):
+        free[workload.home[0]] += workload.spec.request_bytes
+    for home in product(free, repeat=len(waiters)):
+        left = dict(free)
+        for workload, uuid in zip(waiters, home, strict=True):
+            left[uuid] -= workload.spec.request_bytes
+        if all(left[uuid] >= 0 for uuid in home):
+            return True
+    return False
 
 
 @pytest.mark.parametrize("block", range(5))
@@ -95,8 +145,20 @@ def test_who_is_owed_room_by_its_queue_waits_only_where_no_others_homes_would_do
     waits = 0
     count = examples(200)
     for seed in range(block * count, (block + 1) * count):
-        node = Node(seed)
+        node = Node(seed, (1, 2, 2, 3), (4, 8))
         for waiter in node.waiting():
             waits += 1
-            assert node.way(waiter) is None, (seed, waiter.id)
+            assert node.way(waiter) is None, (seed, waiter[0].id)
     assert waits >= count
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_a_gang_that_is_owed_room_waits_only_where_no_others_homes_would_do(block: int) -> None:
+    waits = 0
+    count = examples(200)
+    for seed in range(block * count, (block + 1) * count):
+        node = Node(seed, (2, 2, 3), (2, 5), gangs=0.5)
+        for waiters in node.waiting():
+            waits += 1
+            assert node.way(waiters) is None, (seed, waiters[0].id)
+    assert waits >= count // 2

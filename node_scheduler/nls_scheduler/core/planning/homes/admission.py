@@ -11,7 +11,7 @@ from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes import elastic, repacking
-from nls_scheduler.core.planning.homes.displacing import displace
+from nls_scheduler.core.planning.homes.displacing import displace, displace_few
 from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, held_by
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
@@ -256,11 +256,13 @@ class Admission(Paper):
             return self.admit(unit[0])
         checkpoint, displaced = self.checkpoint(), list(self.displaced)
         in_vain = dict(self._too_large), dict(self._unpackable)
-        for workload in sorted(unit, key=lambda w: (-w.spec.gpu_count, -w.spec.request_bytes, *admission_order(w))):
-            if not self.admit(workload):
-                self.roll_back(checkpoint)
-                (self._too_large, self._unpackable), self.displaced = in_vain, displaced
+        ordered = sorted(unit, key=lambda w: (-w.spec.gpu_count, -w.spec.request_bytes, *admission_order(w)))
+        if not all(map(self.admit, ordered)):
+            self.roll_back(checkpoint)
+            (self._too_large, self._unpackable), self.displaced = in_vain, displaced
+            if self.ledger is None or not displace_few(self, ordered):
                 return False
+            self._note_exchange()
         self._bring_together(unit)
         self._spread_out(unit)
         return True

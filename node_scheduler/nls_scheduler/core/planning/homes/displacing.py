@@ -37,23 +37,51 @@ _TRIED: Final = 16
 
 def displace(admission: Admission, newcomer: Workload) -> bool:
     """Give `newcomer` a home in the first of its pools where it may take enough others'. False: nothing is changed."""
-    if admission.ledger is None:
+    for attempt in _attempts(admission, newcomer):
+        ways = (attempt.succeeds, attempt.succeeds_with_few, attempt.succeeds_smallest_first)
+        if any(map(attempt.tried, ways)):
+            attempt.send_off()
+            return True
+    return False
+
+
+def displace_few(admission: Admission, gang: Sequence[Workload]) -> bool:
+    """Give each of `gang` a home, beside all others or where few are enough. False: nothing is changed.
+
+    With those who have the least harm to suffer, their queue may come down to its share before all have one; and who
+    brings it down may have to go last, for the last member.
+    """
+    tries = iter(range(_TRIED))
+
+    def have_homes(members: Sequence[Workload]) -> bool:
+        if not members:
+            return True
+        first, others = members[0], partial(have_homes, members[1:])
+        checkpoint = admission.checkpoint()
+        if admission.readmit(first) and others():
+            return True
+        admission.roll_back(checkpoint)
+        ways = ((attempt, way) for attempt in _attempts(admission, first) for way in attempt.ways_with_few())
+        for attempt, way in ways:
+            if next(tries, None) is None:
+                return False
+            if attempt.tried(way, others):
+                attempt.send_off()
+                return True
         return False
+
+    return all(w.fewest_gpus == 1 for w in gang) and (have_homes(gang) or have_homes(gang[::-1]))
+
+
+def _attempts(admission: Admission, newcomer: Workload) -> Iterator[_Attempt]:
+    """To admit it in one pool after another, wherever there is anybody whom it may displace."""
+    if admission.ledger is None:
+        return
     for pool in newcomer.spec.pools:
         attempt = _Attempt(admission, admission.ledger, newcomer, pool)
-        if not attempt.candidates:
-            continue
-        admission.looked_at.places = admission.looked_at.costs = True
-        ways = (attempt.succeeds, attempt.succeeds_with_few, attempt.succeeds_smallest_first)
-        if not any(map(attempt.tried, ways)):
-            continue
-        for unit, _ in attempt.taken:
-            admission.result.moved_for.update({victim.id: newcomer.id for victim in unit})
-            # Smaller ones may still fit somewhere else.
-            if not admission.readmit_together(unit):
-                admission.displaced += unit
-        return True
-    return False
+        if attempt.candidates:
+            admission.looked_at.places = admission.looked_at.costs = True
+            yield attempt
 
 
 class _Attempt:
@@ -93,14 +121,22 @@ class _Attempt:
         key = key_of(workload.spec)
         return (workload,) if key is None else tuple(w for w in self._admission.admitted() if key_of(w.spec) == key)
 
-    def tried(self, way: Callable[[], bool]) -> bool:
-        """Whether it is admitted this way; if not nothing is changed."""
+    def tried(self, *steps: Callable[[], bool]) -> bool:
+        """Whether these succeed one after another; if not nothing is changed."""
         checkpoint = self._admission.checkpoint()
-        if way():
+        if all(step() for step in steps):
             return True
         self._admission.roll_back(checkpoint)
         self.taken.clear()
         return False
+
+    def send_off(self) -> None:
+        """Who has been displaced reads for whom, and has a home again where there still is one."""
+        for unit, _ in self.taken:
+            self._admission.result.moved_for.update({victim.id: self._newcomer.id for victim in unit})
+            # Smaller ones may still fit somewhere else.
+            if not self._admission.readmit_together(unit):
+                self._admission.displaced += unit
 
     def succeeds(self) -> bool:
         """Admit the newcomer if those who may be taken are enough; else leave a mess, for the caller to undo."""
@@ -114,10 +150,14 @@ class _Attempt:
 
         With those who have the least harm to suffer, their queue may come down to its share before there is enough.
         """
+        return any(map(self.tried, self.ways_with_few()[:_TRIED]))
+
+    def ways_with_few(self) -> list[Callable[[], bool]]:
+        """To admit the newcomer on one Gpu with few taken from it, the least harm first."""
         gpus = self._admission.open_gpus(self._newcomer, self._pool) if self._newcomer.fewest_gpus == 1 else ()
         ways = [(self._cost(few), uuid, few) for uuid in gpus for few in self._few_on(uuid)]
         ways.sort(key=itemgetter(0, 1))
-        return any(self.tried(partial(self._succeeds_with, uuid, few)) for _, uuid, few in ways[:_TRIED])
+        return [partial(self._succeeds_with, uuid, few) for _, uuid, few in ways]
 
     def _few_on(self, uuid: GpuUuid) -> Iterator[list[Unit]]:
         """Any few who are enough on `uuid`, and none of them too many; the smallest is first."""
