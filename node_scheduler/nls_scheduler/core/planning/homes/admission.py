@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _AsHomesStand:
-    """What has been found since a home changed last, by `WorkloadSpec.demand`."""
+    """What has been found since a home changed last: by `WorkloadSpec.demand`, and who has one by queue."""
 
     version: int = -1
+    by_leaf: dict[str, list[Workload]] | None = None
     offered: dict[object, frozenset[GpuUuid]] = field(default_factory=dict)
     held_back: dict[object, Why | None] = field(default_factory=dict)
 
@@ -244,6 +245,15 @@ class Admission(Paper):
             known = found[workload.spec.demand] = frozenset(u for u in self.usable if self.is_offered(workload, u))
             self.usable = usable
         return known if pinned is None else known.intersection(pinned)
+
+    def admitted_in(self, ledger: Ledger, leaf: str) -> Sequence[Workload]:
+        """Who has a home and counts in that queue."""
+        found = self._as_homes_stand()
+        if found.by_leaf is None:
+            found.by_leaf = {}
+            for workload in self.admitted():
+                found.by_leaf.setdefault(ledger.leaf(workload), []).append(workload)
+        return found.by_leaf.get(leaf, ())
 
     def _as_homes_stand(self) -> _AsHomesStand:
         if self._found.version != self.on_paper.version:

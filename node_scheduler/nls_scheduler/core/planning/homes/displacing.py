@@ -70,7 +70,8 @@ def displace_few(admission: Admission, gang: Sequence[Workload]) -> bool:
                 return True
         return False
 
-    return all(w.fewest_gpus == 1 for w in gang) and (have_homes(gang) or have_homes(gang[::-1]))
+    may_take = all(w.fewest_gpus == 1 for w in gang) and next(_attempts(admission, gang[0]), None) is not None
+    return may_take and (have_homes(gang) or have_homes(gang[::-1]))
 
 
 def _attempts(admission: Admission, newcomer: Workload) -> Iterator[_Attempt]:
@@ -98,12 +99,9 @@ class _Attempt:
         self.taken: list[tuple[Unit, Homes]] = []
         self._amount = self._takes()
         own, above = ledger.leaf(newcomer), ledger.reclaimable(newcomer, pool, self._amount)
-        there = [
-            w
-            for w in admission.admitted()
-            if ((leaf := ledger.leaf(w)) in above or (leaf == own and w.spec.priority < newcomer.spec.priority))
-            and self._is_there(w)
-        ]
+        lower = (w for w in admission.admitted_in(ledger, own) if w.spec.priority < newcomer.spec.priority)
+        others = (w for leaf in above for w in admission.admitted_in(ledger, leaf))
+        there = filter(self._is_there, (*lower, *others))
         units = {unit[0].id: unit for unit in map(self._unit, there)}
         ever = [unit for unit in units.values() if not any(map(self._may_never, unit))]
         self.candidates = sorted(ever, key=self._harm) if any(map(self._may, ever)) else []
@@ -118,8 +116,10 @@ class _Attempt:
 
     def _unit(self, workload: Workload) -> Unit:
         """`workload`, or all of its gang that have homes: who of a gang has no place leaves none to the others."""
-        key = key_of(workload.spec)
-        return (workload,) if key is None else tuple(w for w in self._admission.admitted() if key_of(w.spec) == key)
+        if (key := key_of(workload.spec)) is None:
+            return (workload,)
+        of_queue = self._admission.admitted_in(self._ledger, self._ledger.leaf(workload))
+        return tuple(w for w in of_queue if key_of(w.spec) == key)
 
     def tried(self, *steps: Callable[[], bool]) -> bool:
         """Whether these succeed one after another; if not nothing is changed."""
