@@ -254,17 +254,21 @@ def driver(*, simulated: bool) -> list[Finding]:
         return [Finding("driver", "error", str(error), advice)]
     version = driver_version() or "unknown"
     findings = [Finding("driver", "ok", f"NVIDIA driver {version}, {counted(len(gpus), 'GPU')}")]
-    if lost := [str(index) for index, (name, _) in enumerate(gpus) if name is None]:
+    if lost := [str(index) for index, gpu in enumerate(gpus) if gpu.name is None]:
         text = f"GPU {', '.join(lost)} does not answer the driver any more"
         advice = "`dmesg | grep -i xid` says why; it is back after a reset or a reboot"
         findings.append(Finding("driver", "error", text, advice))
-    slow = [str(index) for index, (_, persistent) in enumerate(gpus) if persistent is False]
+    if unsized := [f"{index} ({gpu.name})" for index, gpu in enumerate(gpus) if gpu.name and not gpu.has_memory]:
+        text = f"the driver tells no memory of GPU {', '.join(unsized)}: it is not served"
+        advice = "GPUs without memory of their own (DGX Spark, Jetson) cannot be shared by nls"
+        findings.append(Finding("driver", "error", text, advice))
+    slow = [str(index) for index, gpu in enumerate(gpus) if gpu.persistent is False]
     if slow:
         text = f"persistence mode is off on GPU {', '.join(slow)}: processes start slowly, in-place suspends can fail"
         advice = "`nvidia-smi -pm 1` as root, or enable nvidia-persistenced"
         findings.append(Finding("persistence mode", "warning", text, advice))
     elif gpus:
-        told = "on" if all(persistent for name, persistent in gpus if name) else "not told for every GPU"
+        told = "on" if all(gpu.persistent for gpu in gpus if gpu.name) else "not told for every GPU"
         findings.append(Finding("persistence mode", "ok", told))
     return findings
 

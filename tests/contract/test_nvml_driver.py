@@ -475,11 +475,11 @@ def test_a_driver_that_keeps_no_limits_is_found_out_and_says_so(
 
 
 def test_the_survey_for_the_doctor(script: Path) -> None:
-    assert survey() == [("Stub H200", True), ("Stub H200", True)]
+    assert survey() == [("Stub H200", True, True), ("Stub H200", True, True)]
     add(script, f"fail nvmlDeviceGetPersistenceMode {NOT_SUPPORTED} GPU-bbbb")
-    assert survey() == [("Stub H200", True), ("Stub H200", None)]
+    assert survey() == [("Stub H200", True, True), ("Stub H200", None, True)]
     add(script, f"fail nvmlDeviceGetName {GPU_IS_LOST} GPU-aaaa")
-    assert survey() == [(None, None), ("Stub H200", None)]
+    assert survey() == [(None, None, False), ("Stub H200", None, True)]
     assert driver_version() == "615.71"
     add(script, f"fail nvmlInitWithFlags {DRIVER_NOT_LOADED}")
     with pytest.raises(OSError, match="not loaded"):
@@ -493,6 +493,16 @@ def test_a_machine_whose_driver_shows_no_gpu_says_so(script: Path) -> None:
     assert driver.discover() == ()
     assert "nvidia-smi -L" in str(driver.trouble())
     driver.close()
+
+
+def test_a_gpu_that_has_no_memory_of_its_own_is_not_served_and_says_so(script: Path) -> None:
+    script.write_text(f"gpu GPU-spark {GIB} 0 0 0\n")
+    add(script, *(f"fail nvmlDeviceGetMemoryInfo{version} {NOT_SUPPORTED}" for version in ("", "_v2")))
+    driver = NvmlDriver()
+    assert driver.discover() == ()
+    assert "no memory of GPU 0 (Stub H200)" in str(driver.trouble())
+    driver.close()
+    assert survey() == [("Stub H200", True, False)]
 
 
 def test_a_daemon_serves_the_gpus_that_nvml_shows(script: Path, library: Path, tmp_path: Path) -> None:

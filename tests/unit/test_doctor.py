@@ -13,6 +13,7 @@ from nls_scheduler import __version__, doctor
 from nls_scheduler.cli.doctor import render
 from nls_scheduler.doctor import Finding
 from nls_scheduler.drivers import checkpoint_trial, cuda_checkpoints, nvml, pids
+from nls_scheduler.drivers.nvml import Surveyed
 from nls_scheduler.wire import locate
 
 if TYPE_CHECKING:
@@ -187,22 +188,29 @@ def test_no_driver_is_an_error_unless_the_gpus_are_simulated(monkeypatch: pytest
 
 
 def test_persistence_mode_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "survey", lambda: [("H200", True), ("H200", False), ("H200", None)])
+    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", mode, True) for mode in (True, False, None)])
     monkeypatch.setattr(nvml, "driver_version", lambda: "550.54.15")
     findings = doctor.driver(simulated=False)
     assert [finding.level for finding in findings] == ["ok", "warning"]
     assert "off on GPU 1:" in about(findings, "persistence mode").text
-    monkeypatch.setattr(nvml, "survey", lambda: [("H200", True)])
+    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", True, True)])
     monkeypatch.setattr(nvml, "driver_version", lambda: "615.71")
     assert [finding.level for finding in doctor.driver(simulated=False)] == ["ok", "ok"]
 
 
 def test_a_gpu_that_is_lost_is_named_beside_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "survey", lambda: [("H200", True), (None, None)])
+    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", True, True), Surveyed(None, None, False)])
     monkeypatch.setattr(nvml, "driver_version", lambda: "615.71")
     found = [(finding.level, finding.text) for finding in doctor.driver(simulated=False)]
     assert ("error", "GPU 1 does not answer the driver any more") in found
     assert found[-1] == ("ok", "on")
+
+
+def test_a_gpu_without_memory_of_its_own_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("NVIDIA GB10", True, False)])
+    monkeypatch.setattr(nvml, "driver_version", lambda: "580.126.09")
+    found = [(finding.level, finding.text) for finding in doctor.driver(simulated=False)]
+    assert found[1] == ("error", "the driver tells no memory of GPU 0 (NVIDIA GB10): it is not served")
 
 
 PASSED, FAILED = checkpoint_trial.Known(None), checkpoint_trial.Known("a trial on this node's driver failed: so")

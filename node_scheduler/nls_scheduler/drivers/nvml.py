@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pynvml
 
@@ -32,6 +32,7 @@ LIST_INTERVAL_S: Final = 2.0
 """A process list takes milliseconds under a lock of the whole driver: without any sign of a change, no oftener."""
 _MOST_EVENTS: Final = 100
 _WHOLE_GPU: Final = 0xFFFFFFFF
+_WITHOUT_MEMORY: Final = "a GPU without memory of its own (DGX Spark, Jetson) cannot be shared"
 _LOST: Final = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND)
 _WHY: Final = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
@@ -104,6 +105,7 @@ class NvmlDriver:
         NVML counts anew when a Gpu has gone; here each keeps the index under which it was first seen.
         """
         found: list[GpuInfo] = []
+        unsized: list[str] = []
         parts: dict[GpuUuid, _Part] = {}
         try:
             if not self._initialised:
@@ -117,14 +119,18 @@ class NvmlDriver:
                     instance = None if info.parent is None else _field(pynvml.nvmlDeviceGetGpuInstanceId, handle)
                     parts[info.uuid] = _Part(handle, info.parent or info.uuid, instance)
                     found.append(info)
+                elif handle is not None:
+                    unsized.append(f"GPU {position} ({_name(handle)})")
             found = _connected(self._numbers.of(found), parts)
         except pynvml.NVMLError as error:
             self._trouble = _WHY.get(error.value, f"The NVIDIA driver does not work: {error}.")
             self.close()
             return ()
-        return self._select(found, parts)
+        return self._select(found, parts, unsized)
 
-    def _select(self, found: Sequence[GpuInfo], parts: Mapping[GpuUuid, _Part]) -> Sequence[GpuInfo]:
+    def _select(
+        self, found: Sequence[GpuInfo], parts: Mapping[GpuUuid, _Part], unsized: Sequence[str]
+    ) -> Sequence[GpuInfo]:
         self._selection = self._selection.pinned(found)
         selected = self._selection.of(found)
         self._parts = {info.uuid: parts[info.uuid] for info in selected}
@@ -132,6 +138,8 @@ class NvmlDriver:
         self._listed = {uuid: listed for uuid, listed in self._listed.items() if uuid in self._parts}
         self._xids.watch(self._parts.values())
         none = "The NVIDIA driver works, but shows no GPU: check `nvidia-smi -L`."
+        if unsized:
+            none = f"The NVIDIA driver tells no memory of {' and '.join(unsized)}: {_WITHOUT_MEMORY}."
         self._trouble = self._selection.unmet(found) if found else none
         return selected
 
@@ -301,8 +309,22 @@ class _XidWatch:
         self._queue, self._watched = None, set()
 
 
-def survey() -> list[tuple[str | None, bool | None]]:
-    """Name (`None`: it is lost) and persistence mode (`None`: not told) of each whole Gpu, for `nls doctor`.
+class Surveyed(NamedTuple):
+    """One whole Gpu, for `nls doctor`.
+
+    Attributes:
+        name: `None`: it is lost.
+        persistent: persistence mode; `None`: not told.
+        has_memory: whether the driver tells its memory.
+    """
+
+    name: str | None
+    persistent: bool | None
+    has_memory: bool
+
+
+def survey() -> list[Surveyed]:
+    """All whole Gpus.
 
     Opens and closes the library by itself. Raises OSError with a reason.
     """
@@ -318,14 +340,17 @@ def survey() -> list[tuple[str | None, bool | None]]:
         _field(pynvml.nvmlShutdown)
 
 
-def _surveyed(index: int) -> tuple[str | None, bool | None]:
+def _surveyed(index: int) -> Surveyed:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         mode = _field(pynvml.nvmlDeviceGetPersistenceMode, handle)
-        return _field(pynvml.nvmlDeviceGetName, handle) or "NVIDIA GPU", None if mode is None else bool(mode)
+        name = _field(pynvml.nvmlDeviceGetName, handle) or "NVIDIA GPU"
+        # Of a Gpu that is cut into slices it is told to administrators only.
+        has_memory = _is_cut(handle) or _memory(handle) is not None
+        return Surveyed(name, None if mode is None else bool(mode), has_memory)
     except pynvml.NVMLError as error:
         if error.value in _LOST:
-            return None, None
+            return Surveyed(None, None, has_memory=False)
         raise
 
 
@@ -350,14 +375,19 @@ def _devices() -> Iterator[tuple[Any, Any]]:
     """Handles of all Gpus and `None`; of one in MIG mode, its slices and the Gpu's own; twice `None`: it is lost."""
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = _field(pynvml.nvmlDeviceGetHandleByIndex, index, missing=True)
-        mode = None if handle is None else _field(pynvml.nvmlDeviceGetMigMode, handle)
-        if mode is None or mode[0] != pynvml.NVML_DEVICE_MIG_ENABLE:
+        if handle is None or not _is_cut(handle):
             yield handle, None
             continue
         for slot in range(_field(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
             part = _field(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, slot, missing=True)
             if part is not None:
                 yield part, handle
+
+
+def _is_cut(handle: Any) -> bool:
+    """Whether it is in MIG mode."""
+    mode = _field(pynvml.nvmlDeviceGetMigMode, handle)
+    return mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
 
 
 def _info(handle: Any, whole: Any, position: int) -> GpuInfo | None:
@@ -367,11 +397,12 @@ def _info(handle: Any, whole: Any, position: int) -> GpuInfo | None:
     if uuid is None or memory is None or memory[0] <= 0:
         log.warning("GPU %d gives no UUID or no memory size and is left out", position)
         return None
-    name = _field(pynvml.nvmlDeviceGetName, handle, missing=True)
     parent = None if whole is None else _field(pynvml.nvmlDeviceGetUUID, whole, missing=True)
-    return GpuInfo(
-        GpuUuid(uuid), position, name or "NVIDIA GPU", memory[0], None if parent is None else GpuUuid(parent)
-    )
+    return GpuInfo(GpuUuid(uuid), position, _name(handle), memory[0], None if parent is None else GpuUuid(parent))
+
+
+def _name(handle: Any) -> str:
+    return _field(pynvml.nvmlDeviceGetName, handle, missing=True) or "NVIDIA GPU"
 
 
 def _connected(found: Sequence[GpuInfo], parts: Mapping[GpuUuid, _Part]) -> list[GpuInfo]:
