@@ -273,6 +273,8 @@ class Admission(Paper):
             if self.ledger is None or not displace_few(self, ordered):
                 return False
             self._note_exchange()
+            for workload in ordered:
+                self._note_admitted(workload)
         self._bring_together(unit)
         self._spread_out(unit)
         return True
@@ -325,10 +327,14 @@ class Admission(Paper):
             if alike is not None:
                 self._in_vain[alike] = workload.id
             return False
+        self._note_admitted(workload)
+        return True
+
+    def _note_admitted(self, workload: Workload) -> None:
+        """Others may find room now who found none, and elastic ones of its queue give back what is above its limits."""
         self._in_vain.clear()
         if elastic.keep_within_limit(self, workload):
             self._note_exchange()
-        return True
 
     def _admit(self, workload: Workload) -> bool:
         spec, pools = workload.spec, tuple(self.pools_for(workload))
