@@ -42,6 +42,7 @@ class Admission(Paper):
         displaced: who has lost a home to somebody whose queue is owed it.
         exchanged: how often others had to change or lose a home for somebody.
         units: all that are in line, where no queues take turns.
+        harms: what it would mean to be displaced, of those of whom it was asked.
 
     Room that is kept for one that has waited long is not usable for those behind it in the line; what is kept only for
     such as are beyond their queue's fair share is, for those within theirs.
@@ -52,6 +53,7 @@ class Admission(Paper):
         self.displaced: list[Workload] = []
         self.exchanged = 0
         self.units: Sequence[list[Workload]] = ()
+        self.harms: dict[WorkloadId, tuple[object, ...]] = {}
         self._too_large: dict[tuple[object, ...], int] = {}
         self._unpackable: dict[tuple[object, ...], int] = {}
         self._in_vain: dict[tuple[object, frozenset[GpuUuid], bool], WorkloadId] = {}

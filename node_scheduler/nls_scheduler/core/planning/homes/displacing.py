@@ -231,7 +231,11 @@ class _Attempt:
 
     def _harm(self, unit: Unit) -> tuple[object, ...]:
         """The greatest that anybody of `unit` suffers."""
-        return max(_harm(self._admission, victim) for victim in unit)
+        known = self._admission.harms
+        for victim in unit:
+            if victim.id not in known:
+                known[victim.id] = _harm(self._admission, victim)
+        return max(known[victim.id] for victim in unit)
 
     def _free_gpus(self, cost: Callable[[list[Unit]], object]) -> tuple[GpuUuid, ...] | None:
         """As many Gpus as it spans, one after another the one that costs least; `None`: there are not enough."""
