@@ -309,3 +309,21 @@ def test_who_waits_alone_wakes_the_plan_when_it_has_waited_long() -> None:
     stage.command("whole", 1.0)
     stage.after(60)
     assert stage.node.state.timer_at == 100.0
+
+
+def test_of_two_whose_home_is_being_freed_who_is_admitted_first_starts_first() -> None:
+    stage = Stage(1)
+    for name in ("one", "two"):
+        stage.command(name, 0.5)
+    stage.command("low", 0.5)
+    stage.command("high", 0.5, priority=50)
+    first, last = stage.lingers("one"), stage.lingers("two")
+    stage.ends("one")
+    stage.ends("two")
+    assert [stage.home("low"), stage.home("high"), stage.runs("low"), stage.runs("high")] == [[0], [0], False, False]
+    first.lingers = False
+    stage.node.settle()
+    assert [stage.runs("low"), stage.runs("high")] == [False, True]
+    last.lingers = False
+    stage.node.settle()
+    assert stage.runs("low", "high")

@@ -151,13 +151,15 @@ def spared_bytes(there: Collection[Workload], size_of: Callable[[Workload], int]
 
 
 def side_by_side(state: NodeState, whom: Collection[WorkloadId]) -> list[WorkloadId]:
-    """`whom` in the order in which orders are given: a gang's members together, so that nobody comes between."""
-    gangs = state.gangs
-    if not gangs:
-        return sorted(whom)
-    first = {key: min(w.id for w in gang.members) for key, gang in gangs.items() if gang.members}
-    lead = {w.id: first.get(key, w.id) if (key := key_of(w.spec)) else w.id for w in state.workloads.values()}
-    return sorted(whom, key=lambda each: (lead[each], each))
+    """`whom` in the order in which orders are given: who is admitted before others first, a gang's members together."""
+    first = {key: min(w.precedence for w in gang.members) for key, gang in state.gangs.items() if gang.members}
+
+    def place(each: WorkloadId) -> tuple[object, object]:
+        workload = state.workloads[each]
+        own, key = workload.precedence, key_of(workload.spec)
+        return (own if key is None else first.get(key, own)), own
+
+    return sorted(whom, key=place)
 
 
 def is_member(spec: WorkloadSpec) -> bool:
