@@ -8,6 +8,7 @@
  *   nvlink UUID UUID                                  these two are joined by NVLink
  *   ancestor UUID UUID LEVEL                          what these two have in common in PCIe's tree; others: the system
  *   numa UUID NODE                                    the memory that it is next to; others: it does not say
+ *   mode UUID NUMBER                                  its compute mode; others: any number of processes
  *   xid UUID NUMBER [INSTANCE]                        an Xid, told once to whoever listens to that GPU
  * Memory limits that are set are appended to the script as comments: # limit UUID CGROUP SOFT HARD
  */
@@ -43,8 +44,8 @@ struct pair { char one[96], other[96]; unsigned level; };
 struct node { char uuid[96]; unsigned number; };
 
 static struct pair pairs[MOST];
-static struct node nodes[MOST];
-static int pair_count, node_count;
+static struct node nodes[MOST], modes[MOST];
+static int pair_count, node_count, mode_count;
 static struct device devices[MOST];
 static struct process processes[MOST];
 static struct failure failures[MOST];
@@ -56,7 +57,7 @@ static void read_script(void) {
     char line[512], word[32], size[64], how[32];
     const char *path = getenv("NLS_NVML_STUB_SCRIPT");
     FILE *file = path ? fopen(path, "r") : NULL;
-    device_count = process_count = failure_count = xid_count = pair_count = node_count = 0;
+    device_count = process_count = failure_count = xid_count = pair_count = node_count = mode_count = 0;
     while (file && fgets(line, sizeof line, file)) {
         struct device *d = &devices[device_count];
         struct process *p = &processes[process_count];
@@ -90,6 +91,9 @@ static void read_script(void) {
         } else if (!strcmp(word, "numa") && node_count < MOST) {
             struct node *n = &nodes[node_count];
             if (sscanf(line, "%*s %95s %u", n->uuid, &n->number) == 2) node_count++;
+        } else if (!strcmp(word, "mode") && mode_count < MOST) {
+            struct node *m = &modes[mode_count];
+            if (sscanf(line, "%*s %95s %u", m->uuid, &m->number) == 2) mode_count++;
         } else if (!strcmp(word, "xid") && xid_count < MOST) {
             struct xid *x = &xids[xid_count];
             x->instance = WHOLE_GPU;
@@ -265,6 +269,14 @@ int nvmlDeviceGetGpuInstanceId(struct device *device, unsigned *instance) {
 int nvmlDeviceGetPersistenceMode(struct device *device, unsigned *mode) {
     ASK(device);
     *mode = 1;
+    return 0;
+}
+
+int nvmlDeviceGetComputeMode(struct device *device, unsigned *mode) {
+    ASK(device);
+    *mode = 0;
+    for (int i = 0; i < mode_count; i++)
+        if (!strcmp(modes[i].uuid, device->uuid)) *mode = modes[i].number;
     return 0;
 }
 

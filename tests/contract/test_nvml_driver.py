@@ -22,7 +22,7 @@ from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.core.model.topology import Link
 from nls_scheduler.daemon.limits import MemoryLimits
 from nls_scheduler.drivers import nvml, nvml_process
-from nls_scheduler.drivers.nvml import LIST_INTERVAL_S, NvmlDriver, driver_version, survey
+from nls_scheduler.drivers.nvml import LIST_INTERVAL_S, NvmlDriver, Surveyed, driver_version, survey
 from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.processes.guardian import read_stat
 from nls_scheduler.wire import locate
@@ -475,11 +475,12 @@ def test_a_driver_that_keeps_no_limits_is_found_out_and_says_so(
 
 
 def test_the_survey_for_the_doctor(script: Path) -> None:
-    assert survey() == [("Stub H200", True, True), ("Stub H200", True, True)]
+    assert survey() == [Surveyed("Stub H200", True)] * 2
     add(script, f"fail nvmlDeviceGetPersistenceMode {NOT_SUPPORTED} GPU-bbbb")
-    assert survey() == [("Stub H200", True, True), ("Stub H200", None, True)]
+    assert survey() == [Surveyed("Stub H200", True), Surveyed("Stub H200", None)]
     add(script, f"fail nvmlDeviceGetName {GPU_IS_LOST} GPU-aaaa")
-    assert survey() == [(None, None, False), ("Stub H200", None, True)]
+    add(script, "mode GPU-bbbb 3")
+    assert survey() == [Surveyed(None, None), Surveyed("Stub H200", None, is_shareable=False)]
     assert driver_version() == "615.71"
     add(script, f"fail nvmlInitWithFlags {DRIVER_NOT_LOADED}")
     with pytest.raises(OSError, match="not loaded"):
@@ -502,7 +503,20 @@ def test_a_gpu_that_has_no_memory_of_its_own_is_not_served_and_says_so(script: P
     assert driver.discover() == ()
     assert "no memory of GPU 0 (Stub H200)" in str(driver.trouble())
     driver.close()
-    assert survey() == [("Stub H200", True, False)]
+    (surveyed,) = survey()
+    assert not surveyed.has_memory
+
+
+@pytest.mark.parametrize("mode", [pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS, pynvml.NVML_COMPUTEMODE_PROHIBITED])
+def test_a_gpu_that_several_processes_cannot_use_is_served_and_says_so(script: Path, mode: int) -> None:
+    add(script, f"mode GPU-bbbb {mode}")
+    driver = NvmlDriver()
+    assert indexes(driver) == [(0, "GPU-aaaa"), (1, "GPU-bbbb")]
+    assert "GPU 1 cannot be shared" in str(driver.trouble())
+    script.write_text(TWO_GPUS)
+    driver.discover()
+    assert driver.trouble() is None
+    driver.close()
 
 
 def test_a_daemon_serves_the_gpus_that_nvml_shows(script: Path, library: Path, tmp_path: Path) -> None:

@@ -188,18 +188,18 @@ def test_no_driver_is_an_error_unless_the_gpus_are_simulated(monkeypatch: pytest
 
 
 def test_persistence_mode_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", mode, True) for mode in (True, False, None)])
+    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", mode) for mode in (True, False, None)])
     monkeypatch.setattr(nvml, "driver_version", lambda: "550.54.15")
     findings = doctor.driver(simulated=False)
     assert [finding.level for finding in findings] == ["ok", "warning"]
     assert "off on GPU 1:" in about(findings, "persistence mode").text
-    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", True, True)])
+    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", True)])
     monkeypatch.setattr(nvml, "driver_version", lambda: "615.71")
     assert [finding.level for finding in doctor.driver(simulated=False)] == ["ok", "ok"]
 
 
 def test_a_gpu_that_is_lost_is_named_beside_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", True, True), Surveyed(None, None, False)])
+    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", True), Surveyed(None, None)])
     monkeypatch.setattr(nvml, "driver_version", lambda: "615.71")
     found = [(finding.level, finding.text) for finding in doctor.driver(simulated=False)]
     assert ("error", "GPU 1 does not answer the driver any more") in found
@@ -207,10 +207,18 @@ def test_a_gpu_that_is_lost_is_named_beside_those_that_are_there(monkeypatch: py
 
 
 def test_a_gpu_without_memory_of_its_own_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("NVIDIA GB10", True, False)])
+    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("NVIDIA GB10", True, has_memory=False)])
     monkeypatch.setattr(nvml, "driver_version", lambda: "580.126.09")
     found = [(finding.level, finding.text) for finding in doctor.driver(simulated=False)]
     assert found[1] == ("error", "the driver tells no memory of GPU 0 (NVIDIA GB10): it is not served")
+
+
+def test_a_gpu_that_takes_one_process_at_a_time_is_an_error_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", True), Surveyed("H200", True, is_shareable=False)])
+    monkeypatch.setattr(nvml, "driver_version", lambda: "580.126.09")
+    finding = doctor.driver(simulated=False)[1]
+    assert (finding.level, finding.text) == ("error", "GPU 1 cannot be shared: its compute mode keeps processes out")
+    assert finding.advice == "`nvidia-smi -i 1 -c DEFAULT` as root"
 
 
 PASSED, FAILED = checkpoint_trial.Known(None), checkpoint_trial.Known("a trial on this node's driver failed: so")

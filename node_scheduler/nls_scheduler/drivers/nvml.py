@@ -140,8 +140,18 @@ class NvmlDriver:
         none = "The NVIDIA driver works, but shows no GPU: check `nvidia-smi -L`."
         if unsized:
             none = f"The NVIDIA driver tells no memory of {' and '.join(unsized)}: {_WITHOUT_MEMORY}."
-        self._trouble = self._selection.unmet(found) if found else none
+        self._trouble = (self._selection.unmet(found) or self._unshareable(selected)) if found else none
         return selected
+
+    def _unshareable(self, selected: Sequence[GpuInfo]) -> str | None:
+        """One sentence where the compute mode of some Gpus keeps a second process out, else `None`."""
+        indexes = [str(info.index) for info in selected if not _is_shareable(self._parts[info.uuid].handle)]
+        if not indexes:
+            return None
+        return (
+            f"GPU {' and GPU '.join(indexes)} cannot be shared: the compute mode keeps processes out, until an "
+            f"administrator says `nvidia-smi -i {','.join(indexes)} -c DEFAULT`."
+        )
 
     def left_out(self) -> frozenset[GpuUuid]:
         """Those that the driver shows, and that are not selected."""
@@ -316,11 +326,13 @@ class Surveyed(NamedTuple):
         name: `None`: it is lost.
         persistent: persistence mode; `None`: not told.
         has_memory: whether the driver tells its memory.
+        is_shareable: whether its compute mode lets several processes use it.
     """
 
     name: str | None
     persistent: bool | None
-    has_memory: bool
+    has_memory: bool = True
+    is_shareable: bool = True
 
 
 def survey() -> list[Surveyed]:
@@ -347,10 +359,10 @@ def _surveyed(index: int) -> Surveyed:
         name = _field(pynvml.nvmlDeviceGetName, handle) or "NVIDIA GPU"
         # Of a Gpu that is cut into slices it is told to administrators only.
         has_memory = _is_cut(handle) or _memory(handle) is not None
-        return Surveyed(name, None if mode is None else bool(mode), has_memory)
+        return Surveyed(name, None if mode is None else bool(mode), has_memory, _is_shareable(handle))
     except pynvml.NVMLError as error:
         if error.value in _LOST:
-            return Surveyed(None, None, has_memory=False)
+            return Surveyed(None, None)
         raise
 
 
@@ -382,6 +394,12 @@ def _devices() -> Iterator[tuple[Any, Any]]:
             part = _field(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, slot, missing=True)
             if part is not None:
                 yield part, handle
+
+
+def _is_shareable(handle: Any) -> bool:
+    """Whether several processes may use it at once."""
+    mode = _field(pynvml.nvmlDeviceGetComputeMode, handle, missing=True)
+    return mode in (None, pynvml.NVML_COMPUTEMODE_DEFAULT)
 
 
 def _is_cut(handle: Any) -> bool:
