@@ -263,8 +263,8 @@ def driver(*, simulated: bool) -> list[Finding]:
         advice = "GPUs without memory of their own (DGX Spark, Jetson) cannot be shared by nls"
         findings.append(Finding("driver", "error", text, advice))
     if closed := [str(index) for index, gpu in enumerate(gpus) if not gpu.is_shareable]:
-        text = f"GPU {', '.join(closed)} cannot be shared: its compute mode keeps processes out"
-        findings.append(Finding("driver", "error", text, f"`nvidia-smi -i {','.join(closed)} -c DEFAULT` as root"))
+        text = f"the compute mode of GPU {', '.join(closed)} keeps a second process out that does not come through MPS"
+        findings.append(Finding("driver", "warning", text, f"`nvidia-smi -i {','.join(closed)} -c DEFAULT` as root"))
     slow = [str(index) for index, gpu in enumerate(gpus) if gpu.persistent is False]
     if slow:
         text = f"persistence mode is off on GPU {', '.join(slow)}: processes start slowly, in-place suspends can fail"

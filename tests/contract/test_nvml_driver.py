@@ -512,7 +512,7 @@ def test_a_gpu_that_several_processes_cannot_use_is_served_and_says_so(script: P
     add(script, f"mode GPU-bbbb {mode}")
     driver = NvmlDriver()
     assert indexes(driver) == [(0, "GPU-aaaa"), (1, "GPU-bbbb")]
-    assert "GPU 1 cannot be shared" in str(driver.trouble())
+    assert "compute mode of GPU 1 keeps a second process out" in str(driver.trouble())
     script.write_text(TWO_GPUS)
     driver.discover()
     assert driver.trouble() is None

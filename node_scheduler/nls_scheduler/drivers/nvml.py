@@ -149,8 +149,8 @@ class NvmlDriver:
         if not indexes:
             return None
         return (
-            f"GPU {' and GPU '.join(indexes)} cannot be shared: the compute mode keeps processes out, until an "
-            f"administrator says `nvidia-smi -i {','.join(indexes)} -c DEFAULT`."
+            f"The compute mode of GPU {' and GPU '.join(indexes)} keeps a second process out that does not come "
+            f"through MPS: `nvidia-smi -i {','.join(indexes)} -c DEFAULT`, as root, lets several in."
         )
 
     def left_out(self) -> frozenset[GpuUuid]:
@@ -326,7 +326,7 @@ class Surveyed(NamedTuple):
         name: `None`: it is lost.
         persistent: persistence mode; `None`: not told.
         has_memory: whether the driver tells its memory.
-        is_shareable: whether its compute mode lets several processes use it.
+        is_shareable: whether its compute mode lets several processes use it without MPS.
     """
 
     name: str | None
@@ -397,7 +397,7 @@ def _devices() -> Iterator[tuple[Any, Any]]:
 
 
 def _is_shareable(handle: Any) -> bool:
-    """Whether several processes may use it at once."""
+    """Whether several processes may use it at once, without MPS."""
     mode = _field(pynvml.nvmlDeviceGetComputeMode, handle, missing=True)
     return mode in (None, pynvml.NVML_COMPUTEMODE_DEFAULT)
 
