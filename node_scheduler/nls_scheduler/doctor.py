@@ -184,13 +184,13 @@ def topology(gpus: Sequence[Mapping[str, Any]]) -> list[Finding]:
 
 def standing_cells(gpus: Sequence[Mapping[str, Any]], environ: Mapping[str, str], *, simulated: bool) -> list[Finding]:
     """Whether running cells can stand still instead of being interrupted, and on which Gpus of the status they may."""
-    from nls_scheduler.drivers import checkpoint_trial, nvml
+    from nls_scheduler.drivers import checkpoint_trial, nvml_survey
     from nls_scheduler.drivers.cuda_checkpoints import why_none_can_be
 
     may = [str(gpu["index"]) for gpu in gpus if gpu.get("freezes")]
     told = "on" if len(may) == len(gpus) else f"on for GPU {', '.join(may)}" if may else "off"
     switch = f"freeze_cells is {told}" if gpus else "there is no GPU"
-    why_not = None if simulated else why_none_can_be(nvml.driver_version(), environ)
+    why_not = None if simulated else why_none_can_be(nvml_survey.driver_version(), environ)
     if why_not is not None:
         text = f"running cells cannot stand still here: {why_not} ({switch})"
         advice = "they are interrupted instead; it takes a driver from 570 on, and cuda-core (extras cuda12 and cuda13)"
@@ -243,7 +243,7 @@ def runtime_directory(environ: Mapping[str, str]) -> list[Finding]:
 
 def driver(*, simulated: bool) -> list[Finding]:
     """The NVIDIA driver through NVML, and persistence mode."""
-    from nls_scheduler.drivers.nvml import driver_version, survey
+    from nls_scheduler.drivers.nvml_survey import driver_version, survey
 
     try:
         gpus = survey()

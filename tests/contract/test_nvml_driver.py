@@ -22,7 +22,8 @@ from nls_scheduler.core.model.ids import GpuUuid, ProcessId, WorkloadId
 from nls_scheduler.core.model.topology import Link
 from nls_scheduler.daemon.limits import MemoryLimits
 from nls_scheduler.drivers import nvml, nvml_process
-from nls_scheduler.drivers.nvml import LIST_INTERVAL_S, NvmlDriver, Surveyed, driver_version, survey
+from nls_scheduler.drivers.nvml import LIST_INTERVAL_S, NvmlDriver
+from nls_scheduler.drivers.nvml_survey import Surveyed, driver_version, survey
 from nls_scheduler.drivers.selection import Selection
 from nls_scheduler.processes.guardian import read_stat
 from nls_scheduler.wire import locate

@@ -12,8 +12,8 @@ import pytest
 from nls_scheduler import __version__, doctor
 from nls_scheduler.cli.doctor import render
 from nls_scheduler.doctor import Finding
-from nls_scheduler.drivers import checkpoint_trial, cuda_checkpoints, nvml, pids
-from nls_scheduler.drivers.nvml import Surveyed
+from nls_scheduler.drivers import checkpoint_trial, cuda_checkpoints, nvml_survey, pids
+from nls_scheduler.drivers.nvml_survey import Surveyed
 from nls_scheduler.wire import locate
 
 if TYPE_CHECKING:
@@ -182,40 +182,42 @@ def test_no_driver_is_an_error_unless_the_gpus_are_simulated(monkeypatch: pytest
     def none() -> Any:
         raise OSError("There is no NVIDIA driver on this machine.")
 
-    monkeypatch.setattr(nvml, "survey", none)
+    monkeypatch.setattr(nvml_survey, "survey", none)
     assert doctor.driver(simulated=False)[0].level == "error"
     assert doctor.driver(simulated=True) == [Finding("driver", "ok", "none is needed: the GPUs are simulated")]
 
 
 def test_persistence_mode_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", mode) for mode in (True, False, None)])
-    monkeypatch.setattr(nvml, "driver_version", lambda: "550.54.15")
+    monkeypatch.setattr(nvml_survey, "survey", lambda: [Surveyed("H200", mode) for mode in (True, False, None)])
+    monkeypatch.setattr(nvml_survey, "driver_version", lambda: "550.54.15")
     findings = doctor.driver(simulated=False)
     assert [finding.level for finding in findings] == ["ok", "warning"]
     assert "off on GPU 1:" in about(findings, "persistence mode").text
-    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", True)])
-    monkeypatch.setattr(nvml, "driver_version", lambda: "615.71")
+    monkeypatch.setattr(nvml_survey, "survey", lambda: [Surveyed("H200", True)])
+    monkeypatch.setattr(nvml_survey, "driver_version", lambda: "615.71")
     assert [finding.level for finding in doctor.driver(simulated=False)] == ["ok", "ok"]
 
 
 def test_a_gpu_that_is_lost_is_named_beside_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", True), Surveyed(None, None)])
-    monkeypatch.setattr(nvml, "driver_version", lambda: "615.71")
+    monkeypatch.setattr(nvml_survey, "survey", lambda: [Surveyed("H200", True), Surveyed(None, None)])
+    monkeypatch.setattr(nvml_survey, "driver_version", lambda: "615.71")
     found = [(finding.level, finding.text) for finding in doctor.driver(simulated=False)]
     assert ("error", "GPU 1 does not answer the driver any more") in found
     assert found[-1] == ("ok", "on")
 
 
 def test_a_gpu_without_memory_of_its_own_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("NVIDIA GB10", True, has_memory=False)])
-    monkeypatch.setattr(nvml, "driver_version", lambda: "580.126.09")
+    monkeypatch.setattr(nvml_survey, "survey", lambda: [Surveyed("NVIDIA GB10", True, has_memory=False)])
+    monkeypatch.setattr(nvml_survey, "driver_version", lambda: "580.126.09")
     found = [(finding.level, finding.text) for finding in doctor.driver(simulated=False)]
     assert found[1] == ("error", "the driver tells no memory of GPU 0 (NVIDIA GB10): it is not served")
 
 
 def test_a_gpu_that_takes_one_process_at_a_time_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvml, "survey", lambda: [Surveyed("H200", True), Surveyed("H200", True, is_shareable=False)])
-    monkeypatch.setattr(nvml, "driver_version", lambda: "580.126.09")
+    monkeypatch.setattr(
+        nvml_survey, "survey", lambda: [Surveyed("H200", True), Surveyed("H200", True, is_shareable=False)]
+    )
+    monkeypatch.setattr(nvml_survey, "driver_version", lambda: "580.126.09")
     finding = doctor.driver(simulated=False)[1]
     assert finding.level == "warning"
     assert "the compute mode of GPU 1 keeps a second process out" in finding.text
@@ -247,7 +249,7 @@ def test_whether_running_cells_can_stand_still_is_told_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(nvml, "driver_version", lambda: version)
+    monkeypatch.setattr(nvml_survey, "driver_version", lambda: version)
     monkeypatch.setattr(checkpoint_trial, "known", lambda: trial)
     monkeypatch.setattr(cuda_checkpoints, "known", lambda: trial)
     monkeypatch.setattr(cuda_checkpoints, "_there", lambda module: installed)

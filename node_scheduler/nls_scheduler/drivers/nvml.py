@@ -7,12 +7,13 @@ import logging
 import os
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pynvml
 
 from nls_scheduler.core.model.ids import GpuUuid, ProcessId
 from nls_scheduler.daemon.ports import GpuInfo, GpuSample
+from nls_scheduler.drivers.nvml_fields import devices, field, is_shareable, memory_of, name_of, why
 from nls_scheduler.drivers.nvml_topology import connections, numa_node
 from nls_scheduler.drivers.pids import HostPids
 from nls_scheduler.drivers.selection import Numbers, Selection
@@ -33,20 +34,6 @@ LIST_INTERVAL_S: Final = 2.0
 _MOST_EVENTS: Final = 100
 _WHOLE_GPU: Final = 0xFFFFFFFF
 _WITHOUT_MEMORY: Final = "a GPU without memory of its own (DGX Spark, Jetson) cannot be shared"
-_LOST: Final = (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_NOT_FOUND)
-_WHY: Final = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
-        "There is no NVIDIA driver on this machine (libnvidia-ml.so.1 was not found): install one, or, in a container, "
-        "start it with access to the GPUs."
-    ),
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
-        "The NVIDIA driver is installed but not loaded: `modprobe nvidia`, or restart the machine."
-    ),
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
-        "The NVIDIA driver's library and kernel module have different versions: restart the machine."
-    ),
-    pynvml.NVML_ERROR_NO_PERMISSION: "This user may not talk to the NVIDIA driver: check the rights of /dev/nvidia*.",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,19 +98,19 @@ class NvmlDriver:
             if not self._initialised:
                 pynvml.nvmlInit()
                 self._initialised = True
-            for position, (handle, whole) in enumerate(_devices()):
+            for position, (handle, whole) in enumerate(devices()):
                 info = None if handle is None else _info(handle, whole, position)
                 if info is not None and info.uuid in parts:
                     log.warning("GPU %d has the UUID of another one, %s, and is left out", position, info.uuid)
                 elif info is not None:
-                    instance = None if info.parent is None else _field(pynvml.nvmlDeviceGetGpuInstanceId, handle)
+                    instance = None if info.parent is None else field(pynvml.nvmlDeviceGetGpuInstanceId, handle)
                     parts[info.uuid] = _Part(handle, info.parent or info.uuid, instance)
                     found.append(info)
                 elif handle is not None:
-                    unsized.append(f"GPU {position} ({_name(handle)})")
+                    unsized.append(f"GPU {position} ({name_of(handle)})")
             found = _connected(self._numbers.of(found), parts)
         except pynvml.NVMLError as error:
-            self._trouble = _WHY.get(error.value, f"The NVIDIA driver does not work: {error}.")
+            self._trouble = why(error)
             self.close()
             return ()
         return self._select(found, parts, unsized)
@@ -145,7 +132,7 @@ class NvmlDriver:
 
     def _unshareable(self, selected: Sequence[GpuInfo]) -> str | None:
         """One sentence where the compute mode of some Gpus keeps a second process out, else `None`."""
-        indexes = [str(info.index) for info in selected if not _is_shareable(self._parts[info.uuid].handle)]
+        indexes = [str(info.index) for info in selected if not is_shareable(self._parts[info.uuid].handle)]
         if not indexes:
             return None
         return (
@@ -178,7 +165,7 @@ class NvmlDriver:
         """Which part of the time processes kept a Gpu's multiprocessors busy of late; those that the driver names."""
         use: dict[ProcessId, float] = {}
         for part in self._parts.values():
-            for entry in _field(pynvml.nvmlDeviceGetProcessUtilization, part.handle, 0, missing=True) or ():
+            for entry in field(pynvml.nvmlDeviceGetProcessUtilization, part.handle, 0, missing=True) or ():
                 process = self._identity(entry.pid)
                 use[process] = max(use.get(process, 0.0), entry.smUtil / 100)
         return use
@@ -206,7 +193,7 @@ class NvmlDriver:
             return False
         limits = pynvml.c_nvmlGetMemoryLimits_v1_t()
         limits.nameSpace = os.fsencode(cgroup)
-        return _field(lambda: ask(whole, limits) or True, missing=True) is not None
+        return field(lambda: ask(whole, limits) or True, missing=True) is not None
 
     def limit_memory(self, gpu: GpuUuid, cgroup: Path, request_bytes: int, limit_bytes: int | None) -> None:
         """Set the cgroup's soft limit (guaranteed) and hard limit (cap). Raises OSError; see `limits_supported`."""
@@ -230,12 +217,12 @@ class NvmlDriver:
         self._xids.close()
         if self._initialised:
             self._initialised = False
-            _field(pynvml.nvmlShutdown)
+            field(pynvml.nvmlShutdown)
 
     def _sample(self, uuid: GpuUuid, handle: Any) -> GpuSample:
-        memory = _memory(handle)
+        memory = memory_of(handle)
         used_bytes = None if memory is None else memory[1]
-        rates = _field(pynvml.nvmlDeviceGetUtilizationRates, handle)
+        rates = field(pynvml.nvmlDeviceGetUtilizationRates, handle)
         return GpuSample(
             memory_used_bytes=used_bytes,
             processes=self._processes(uuid, handle, used_bytes),
@@ -258,10 +245,10 @@ class NvmlDriver:
         return processes
 
     def _list(self, handle: Any) -> dict[ProcessId, int | None] | None:
-        compute = _field(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
+        compute = field(pynvml.nvmlDeviceGetComputeRunningProcesses, handle)
         if compute is None:
             return None
-        graphics = _field(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
+        graphics = field(pynvml.nvmlDeviceGetGraphicsRunningProcesses, handle) or []
         processes: dict[ProcessId, int | None] = {}
         for entry in (*compute, *graphics):
             process, size = self._identity(entry.pid), entry.usedGpuMemory
@@ -309,72 +296,14 @@ class _XidWatch:
                     log.warning("the driver's events cannot be read: %s", error)
                 return
             if event.eventType == pynvml.nvmlEventTypeXidCriticalError:
-                uuid = _field(pynvml.nvmlDeviceGetUUID, event.device, missing=True)
+                uuid = field(pynvml.nvmlDeviceGetUUID, event.device, missing=True)
                 yield None if uuid is None else GpuUuid(uuid), event.gpuInstanceId, event.eventData
 
     def close(self) -> None:
         """Idempotent."""
         if self._queue is not None:
-            _field(pynvml.nvmlEventSetFree, self._queue, missing=True)
+            field(pynvml.nvmlEventSetFree, self._queue, missing=True)
         self._queue, self._watched = None, set()
-
-
-class Surveyed(NamedTuple):
-    """One whole Gpu, for `nls doctor`.
-
-    Attributes:
-        name: `None`: it is lost.
-        persistent: persistence mode; `None`: not told.
-        has_memory: whether the driver tells its memory.
-        is_shareable: whether its compute mode lets several processes use it without MPS.
-    """
-
-    name: str | None
-    persistent: bool | None
-    has_memory: bool = True
-    is_shareable: bool = True
-
-
-def survey() -> list[Surveyed]:
-    """All whole Gpus.
-
-    Opens and closes the library by itself. Raises OSError with a reason.
-    """
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise OSError(_WHY.get(error.value, f"The NVIDIA driver does not work: {error}.")) from error
-    try:
-        return [_surveyed(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError as error:
-        raise OSError(f"The NVIDIA driver does not work: {error}.") from error
-    finally:
-        _field(pynvml.nvmlShutdown)
-
-
-def _surveyed(index: int) -> Surveyed:
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        mode = _field(pynvml.nvmlDeviceGetPersistenceMode, handle)
-        name = _field(pynvml.nvmlDeviceGetName, handle) or "NVIDIA GPU"
-        # Of a Gpu that is cut into slices it is told to administrators only.
-        has_memory = _is_cut(handle) or _memory(handle) is not None
-        return Surveyed(name, None if mode is None else bool(mode), has_memory, _is_shareable(handle))
-    except pynvml.NVMLError as error:
-        if error.value in _LOST:
-            return Surveyed(None, None)
-        raise
-
-
-def driver_version() -> str | None:
-    """The NVIDIA driver's version such as `580.65.06`, or `None` where there is no working driver."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    version: str | None = _field(pynvml.nvmlSystemGetDriverVersion)
-    _field(pynvml.nvmlShutdown)
-    return version
 
 
 def _is_hit(part: _Part, gpu: GpuUuid | None, instance: int) -> bool:
@@ -383,74 +312,25 @@ def _is_hit(part: _Part, gpu: GpuUuid | None, instance: int) -> bool:
     return part.instance is None or instance in (_WHOLE_GPU, part.instance)
 
 
-def _devices() -> Iterator[tuple[Any, Any]]:
-    """Handles of all Gpus and `None`; of one in MIG mode, its slices and the Gpu's own; twice `None`: it is lost."""
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = _field(pynvml.nvmlDeviceGetHandleByIndex, index, missing=True)
-        if handle is None or not _is_cut(handle):
-            yield handle, None
-            continue
-        for slot in range(_field(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
-            part = _field(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, slot, missing=True)
-            if part is not None:
-                yield part, handle
-
-
-def _is_shareable(handle: Any) -> bool:
-    """Whether several processes may use it at once, without MPS."""
-    mode = _field(pynvml.nvmlDeviceGetComputeMode, handle, missing=True)
-    return mode in (None, pynvml.NVML_COMPUTEMODE_DEFAULT)
-
-
-def _is_cut(handle: Any) -> bool:
-    """Whether it is in MIG mode."""
-    mode = _field(pynvml.nvmlDeviceGetMigMode, handle)
-    return mode is not None and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-
-
 def _info(handle: Any, whole: Any, position: int) -> GpuInfo | None:
     """A Gpu without a UUID or a size cannot be scheduled; the log says so."""
-    uuid = _field(pynvml.nvmlDeviceGetUUID, handle, missing=True)
-    memory = _field(_memory, handle, missing=True)
+    uuid = field(pynvml.nvmlDeviceGetUUID, handle, missing=True)
+    memory = field(memory_of, handle, missing=True)
     if uuid is None or memory is None or memory[0] <= 0:
         log.warning("GPU %d gives no UUID or no memory size and is left out", position)
         return None
-    parent = None if whole is None else _field(pynvml.nvmlDeviceGetUUID, whole, missing=True)
-    return GpuInfo(GpuUuid(uuid), position, _name(handle), memory[0], None if parent is None else GpuUuid(parent))
-
-
-def _name(handle: Any) -> str:
-    return _field(pynvml.nvmlDeviceGetName, handle, missing=True) or "NVIDIA GPU"
+    parent = None if whole is None else field(pynvml.nvmlDeviceGetUUID, whole, missing=True)
+    return GpuInfo(GpuUuid(uuid), position, name_of(handle), memory[0], None if parent is None else GpuUuid(parent))
 
 
 def _connected(found: Sequence[GpuInfo], parts: Mapping[GpuUuid, _Part]) -> list[GpuInfo]:
     """`found` with how they are connected; a slice is next to the memory that its whole Gpu is next to."""
     whole = {info.uuid: parts[info.uuid].handle for info in found if info.parent is None}
-    links = connections(whole, _field)
+    links = connections(whole, field)
     nodes: dict[GpuUuid, int | None] = {}
     for info in found:
         gpu = info.parent or info.uuid
         if gpu not in nodes:
-            handle = whole.get(gpu) or _field(pynvml.nvmlDeviceGetHandleByUUID, gpu, missing=True)
-            nodes[gpu] = None if handle is None else numa_node(handle, _field)
+            handle = whole.get(gpu) or field(pynvml.nvmlDeviceGetHandleByUUID, gpu, missing=True)
+            nodes[gpu] = None if handle is None else numa_node(handle, field)
     return [replace(i, numa_node=nodes[i.parent or i.uuid], links=links.get(i.uuid, {})) for i in found]
-
-
-def _memory(handle: Any) -> tuple[int, int] | None:
-    """Bytes that can be handed out, and bytes in use; neither counts what the driver reserves where it says that."""
-    exact = _field(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
-    if exact is not None:
-        return exact.total - exact.reserved, exact.used
-    rough = _field(pynvml.nvmlDeviceGetMemoryInfo, handle)
-    return None if rough is None else (rough.total, rough.used)
-
-
-def _field(ask: Callable[..., T], *arguments: Any, missing: bool = False) -> T | None:
-    """What the driver answers, or `None` where it does not. Raises NVMLError for a lost Gpu unless `missing`."""
-    try:
-        return ask(*arguments)
-    except pynvml.NVMLError as error:
-        if error.value in _LOST and not missing:
-            raise
-        log.debug("the driver did not say: %s", error)
-        return None
