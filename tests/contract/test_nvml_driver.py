@@ -415,7 +415,7 @@ def test_a_slice_has_no_links_and_its_gpu_s_numa_node(script: Path, driver: Nvml
     ("wanted", "found"),
     [
         ("0", ["GPU-aaaa"]), ("GPU-bbbb", ["GPU-bbbb"]), ("1,GPU-aaaa", ["GPU-aaaa", "GPU-bbbb"]), ("7", []),
-        ("GPU-bbbb, 9", ["GPU-bbbb"]),
+        ("GPU-bbbb, 9", ["GPU-bbbb"]), ("all", ["GPU-aaaa", "GPU-bbbb"]),
     ],
 )  # fmt: skip
 def test_only_the_selected_gpus_are_served(script: Path, wanted: str, found: list[str]) -> None:
@@ -425,6 +425,24 @@ def test_only_the_selected_gpus_are_served(script: Path, wanted: str, found: lis
     missing = {"7": "7", "GPU-bbbb, 9": "9"}.get(wanted)
     told = f"This machine has no GPU {missing}: it has 0 (GPU-aaaa), 1 (GPU-bbbb)."
     assert driver.trouble() == (missing and told)
+    driver.close()
+
+
+@pytest.mark.parametrize(
+    ("shown", "found"),
+    [
+        (None, ["GPU-aaaa", "GPU-bbbb"]), ("", ["GPU-aaaa", "GPU-bbbb"]), ("1", ["GPU-bbbb"]), ("GPU-b", ["GPU-bbbb"]),
+        ("1, 0", ["GPU-aaaa", "GPU-bbbb"]), ("0,-1,1", ["GPU-aaaa"]), ("1,none,0", ["GPU-bbbb"]), ("-1", []),
+        ("NoDevFiles", []), ("7", []),
+    ],
+)  # fmt: skip
+def test_by_default_those_are_served_that_cuda_would_see(script: Path, shown: str | None, found: list[str]) -> None:
+    driver = NvmlDriver(Selection.from_environment({} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}))
+    assert [gpu.uuid for gpu in driver.discover()] == found
+    if not found:
+        assert ("no GPU 7" if shown == "7" else "CUDA_VISIBLE_DEVICES shows this daemon no GPU") in str(
+            driver.trouble()
+        )
     driver.close()
 
 
@@ -541,6 +559,26 @@ def test_a_daemon_serves_the_gpus_that_nvml_shows(script: Path, library: Path, t
     assert [gpu["unplaced_bytes"] for gpu in status["gpus"]] == [0, 8 * GIB]
     # The Gpu on which somebody else's process computes is not the one for a whole-Gpu command.
     assert masked.stdout == "GPU-aaaa\n"
+
+
+@pytest.mark.parametrize(("options", "served"), [([], ["GPU-bbbb"]), (["--gpus", "all"], ["GPU-aaaa", "GPU-bbbb"])])
+def test_a_daemon_serves_what_its_user_shows_cuda_unless_it_is_told_otherwise(
+    script: Path, library: Path, tmp_path: Path, options: list[str], served: list[str]
+) -> None:
+    socket = tmp_path / "nls.sock"
+    variables = {"LD_LIBRARY_PATH": str(library.parent), SCRIPT_VARIABLE: str(script), "CUDA_VISIBLE_DEVICES": "1"}
+    environment = {**nls_environment(NLS_SOCKET=str(socket)), **variables}
+    with subprocess.Popen([*NLS, "up", *options], env=environment, stderr=subprocess.PIPE, text=True) as daemon:
+        try:
+            wait_until(lambda: locate.answers(socket))
+            done = subprocess.run([*NLS, "status", "--json"], env=environment, capture_output=True, check=True)
+        finally:
+            daemon.send_signal(signal.SIGTERM)
+            assert daemon.wait(15) == 0
+        assert daemon.stderr is not None
+        told = daemon.stderr.read()
+    assert [gpu["uuid"] for gpu in json.loads(done.stdout)["gpus"]] == served
+    assert ("CUDA_VISIBLE_DEVICES" in told) == (not options)
 
 
 @KEEPS_LIMITS

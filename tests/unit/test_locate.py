@@ -119,6 +119,40 @@ def test_a_log_that_could_not_be_written_is_no_word_of_the_daemon(
     assert str(told.value).endswith(f"/nls.log says nothing{why.format(folder=tmp_path / 'nls')}")
 
 
+STARTS = """
+import os, subprocess
+from nls_scheduler.wire import locate
+
+os.environ["CUDA_VISIBLE_DEVICES"] = "5"
+
+def run(*_, env, **__):
+    print(env.get("CUDA_VISIBLE_DEVICES"))
+    return subprocess.CompletedProcess([], 0)
+
+locate.subprocess.run = run
+locate._start(locate.per_user_socket())
+"""
+
+
+@pytest.mark.parametrize(
+    ("began_with", "given"), [({}, "None"), ({"CUDA_VISIBLE_DEVICES": "1"}, "1"),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-a", "NLS_WORKLOAD": "w1"}, "None")],
+)  # fmt: skip
+def test_a_daemon_reads_the_gpus_that_its_user_has_chosen_and_not_a_cell_or_another_daemon(
+    tmp_path: Path, began_with: dict[str, str], given: str
+) -> None:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "XDG_RUNTIME_DIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    (tmp_path / "nls").mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS], env={**environment, **began_with}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == given + "\n"
+
+
 def test_none_is_started_beside_a_system_daemon_that_is_to_come_back(tmp_path: Path) -> None:
     listen(tmp_path / "system.sock").close()
     with pytest.raises(DaemonUnreachable, match="remove that socket, or start one of your own with `nls up`") as away:

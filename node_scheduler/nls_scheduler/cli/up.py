@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nls_scheduler.daemon.cluster import Cluster
     from nls_scheduler.daemon.ports import Driver
     from nls_scheduler.daemon.settings import DaemonSettings
+    from nls_scheduler.drivers.selection import Selection
 
 _EPILOG = """examples:
   nls up                                       serve this machine's GPUs for this user
@@ -58,7 +59,11 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--context-memory", metavar="SIZE", default="400MiB", help="what a simulated CUDA context takes (%(default)s)"
     )
-    parser.add_argument("--gpus", metavar="UUID[,UUID]", help="serve only these, by UUID or index (default: all)")
+    parser.add_argument(
+        "--gpus",
+        metavar="UUID[,UUID]",
+        help="serve only these, by UUID or index, or all (default: what CUDA_VISIBLE_DEVICES shows, where that is set)",
+    )
     _add_kubernetes(parser)
     parser.add_argument("--idle-exit", type=_seconds, metavar="SECONDS", help="end after this long without any use")
     parser.add_argument(
@@ -124,13 +129,26 @@ def _seconds(text: str) -> float:
     raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above zero")
 
 
+def _selection(options: argparse.Namespace) -> Selection:
+    """The Gpus to serve; says so where the environment has chosen them. Raises ValueError."""
+    from nls_scheduler.drivers.selection import Selection
+    from nls_scheduler.wire.protocol import VISIBLE_VARIABLE
+
+    if options.gpus is not None:
+        return Selection.parse(options.gpus)
+    selection = Selection() if options.simulate is not None else Selection.from_environment(os.environ)
+    if selection.wanted:
+        chosen = ", ".join(sorted(selection.wanted))
+        tell(f"Only GPU {chosen} is served, as {VISIBLE_VARIABLE} is set: --gpus all serves every one.")
+    return selection
+
+
 def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
     from nls_scheduler.daemon import config
     from nls_scheduler.daemon.http import server
     from nls_scheduler.daemon.http.ownership import AlreadyRunning
     from nls_scheduler.daemon.journal_tables import JournalError
     from nls_scheduler.daemon.state_folder import JOURNAL_NAME
-    from nls_scheduler.drivers.selection import Selection
     from nls_scheduler.drivers.simulated import SimulationSpec
     from nls_scheduler.units.sizes import parse_bytes
     from nls_scheduler.wire import locate
@@ -147,9 +165,9 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
         shared = path == locate.SYSTEM_SOCKET or options.kubernetes
         cluster, defaults = _cluster(options, path) if options.kubernetes else (None, {})
         settings = reload(None)
-        selection = Selection.parse(options.gpus) if options.gpus is not None else Selection()
         if options.simulate is None:
             options.simulate = os.environ.get(locate.SIMULATE_VARIABLE) or None
+        selection = _selection(options)
         simulation = SimulationSpec.parse(options.simulate) if options.simulate is not None else None
         context_memory_bytes = parse_bytes(options.context_memory)
     except ValueError as error:

@@ -3,33 +3,52 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import count
-from typing import TYPE_CHECKING, Self
+from itertools import count, takewhile
+from typing import TYPE_CHECKING, Final, Self
+
+from nls_scheduler.wire.protocol import VISIBLE_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.daemon.ports import GpuInfo
 
 
+_ALL: Final = "all"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """UUIDs and indexes of the Gpus to serve; `None` serves all. A Gpu's UUID selects all its MIG slices."""
+    """UUIDs, or how they begin, and indexes of the Gpus to serve; `None` serves all.
+
+    A Gpu's UUID selects all its MIG slices.
+    """
 
     wanted: frozenset[str] | None = None
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`0,GPU-…`. Raises ValueError with one sentence for the user."""
-        wanted = [word.strip() for word in text.split(",")]
-        for word in wanted:
-            if not (word.isdecimal() or word.startswith(("GPU-", "MIG-"))):
-                raise ValueError(
-                    f"{text!r} does not name GPUs: write UUIDs or indexes with commas, for example 0,1 "
-                    "(`nvidia-smi -L` lists them)."
-                )
-        return cls(frozenset(str(int(word)) if word.isdecimal() else word for word in wanted))
+        """`0,GPU-…`, or `all`. Raises ValueError with one sentence for the user."""
+        words = _words(text)
+        if words == [_ALL]:
+            return cls()
+        if not all(map(_may_name_a_gpu, words)):
+            raise ValueError(
+                f"{text!r} does not name GPUs: write UUIDs or indexes with commas, for example 0,1 "
+                "(`nvidia-smi -L` lists them), or all."
+            )
+        return cls(frozenset(map(_plain, words)))
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> Self:
+        """What `CUDA_VISIBLE_DEVICES` shows, as CUDA reads it: up to a word that names none. All, where it is not set.
+
+        An empty one keeps a process from the Gpus, not a daemon that it starts from serving them. A number is NVML's,
+        by the PCI bus, as with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+        """
+        shown = environ.get(VISIBLE_VARIABLE)
+        return cls(frozenset(map(_plain, takewhile(_may_name_a_gpu, _words(shown))))) if shown else cls()
 
     def pinned(self, found: Sequence[GpuInfo]) -> Selection:
         """The same of `found`, by UUID instead of by index: who is chosen once is not followed by another."""
@@ -42,16 +61,35 @@ class Selection:
         """Those of `found` that are wanted."""
         if self.wanted is None:
             return tuple(found)
-        return tuple(gpu for gpu in found if {gpu.uuid, gpu.parent, str(gpu.index)} & self.wanted)
+        return tuple(gpu for gpu in found if any(_names(word, gpu) for word in self.wanted))
 
     def unmet(self, found: Sequence[GpuInfo]) -> str | None:
         """One sentence when some wanted Gpus are not among `found`, else `None`."""
-        names = {name for gpu in found for name in (gpu.uuid, gpu.parent, str(gpu.index))}
-        missing = sorted((self.wanted or frozenset()) - names)
+        if self.wanted == frozenset():
+            return f"{VISIBLE_VARIABLE} shows this daemon no GPU: `nls up --gpus all` serves every one."
+        missing = sorted(w for w in self.wanted or () if not any(_names(w, gpu) for gpu in found))
         if not missing:
             return None
         there = ", ".join(f"{gpu.index} ({gpu.uuid})" for gpu in found) or "none"
         return f"This machine has no GPU {' and no GPU '.join(missing)}: it has {there}."
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",")]
+
+
+def _plain(word: str) -> str:
+    return str(int(word)) if word.isdecimal() else word
+
+
+def _may_name_a_gpu(word: str) -> bool:
+    return word.isdecimal() or word.startswith(("GPU-", "MIG-"))
+
+
+def _names(word: str, gpu: GpuInfo) -> bool:
+    if word.isdecimal():
+        return word == str(gpu.index)
+    return gpu.uuid.startswith(word) or (gpu.parent or "").startswith(word)
 
 
 class Numbers:

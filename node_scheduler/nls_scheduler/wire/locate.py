@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import BinaryIO, Final, TextIO
 
 from nls_scheduler.processes import debuggers
-from nls_scheduler.processes.proc import WORKLOAD_VARIABLE, words_of
+from nls_scheduler.processes.proc import WORKLOAD_VARIABLE, variable_of, words_of
 from nls_scheduler.processes.whose_files import make_private
 from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire import trust
 from nls_scheduler.wire.errors import DaemonUnreachable, out_of_files
 from nls_scheduler.wire.holder import Holder, holder_of, locked_by
+from nls_scheduler.wire.protocol import VISIBLE_VARIABLE
 
 SOCKET_VARIABLE: Final = "NLS_SOCKET"
 SIMULATE_VARIABLE: Final = "NLS_SIMULATE"
@@ -274,6 +275,19 @@ def _being_started(path: Path, lock: Path) -> DaemonUnreachable:
     return DaemonUnreachable(f"No daemon answers yet: {awaited}.", may_come=True, awaited=awaited)
 
 
+def _environment_of_a_daemon() -> dict[str, str]:
+    """Ours, without what a daemon has set for our workload: one that seemed to belong to it would be ended with it.
+
+    Nor with the choice of Gpus that a cell has made, which is for its own notebook.
+    """
+    environment = dict(os.environ)
+    environment.pop(VISIBLE_VARIABLE, None)
+    if environment.pop(WORKLOAD_VARIABLE, None) is None:
+        shown = variable_of(os.getpid(), VISIBLE_VARIABLE)
+        environment |= {} if shown is None else {VISIBLE_VARIABLE: shown}
+    return environment
+
+
 def _start(path: Path) -> None:
     """Start a daemon in the background; it returns when the daemon answers. The daemon outlives us."""
     log_path = path.with_name(LOG_NAME)
@@ -282,8 +296,7 @@ def _start(path: Path) -> None:
     simulate = os.environ.get(SIMULATE_VARIABLE)
     if simulate:
         command += ["--simulate", simulate]
-    # A daemon that seemed to belong to a workload would be ended with it.
-    environment = {name: value for name, value in os.environ.items() if name != WORKLOAD_VARIABLE}
+    environment = _environment_of_a_daemon()
     with opened_log(log_path, anew=too_long) as log:
         before = log.tell()
         try:

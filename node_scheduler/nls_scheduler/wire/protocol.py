@@ -59,11 +59,12 @@ MISSING_LIMIT: Final = 100
 NAME_LIMIT: Final = 100
 WORKLOAD_NAME_LIMIT: Final = 255
 """As long as the name of a notebook's file can be."""
+VISIBLE_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 _UNLESS_USERS: Final = ("XLA_PYTHON_CLIENT_MEM_FRACTION",)
 """Of these, what a user has set already: whoever sets them means what they say."""
 MAY_SET: Final = frozenset(
     (
-        *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
+        *(VISIBLE_VARIABLE, "CUDA_DEVICE_ORDER"),
         *("NLS_WORKLOAD", "NLS_WORKLOAD_MARK", "NLS_CONTEXT_MEMORY", "NLS_SIMULATION"),
         *("NLS_GPU_COUNT", "NLS_GANG", "NLS_GANG_RANK", "NLS_GANG_SIZE"),
         *_UNLESS_USERS,
