@@ -1,6 +1,6 @@
-"""Puts the JupyterLab extension into wheels and sdists; builds it first where it is missing and Node 20 is there.
+"""Puts the JupyterLab extension into wheels and sdists; builds it first where it is missing or older than its sources.
 
-Where that fails, as without a registry of npm's, the rest is built without it.
+Where that fails, as without Node 20 or a registry of npm's, the rest is built with what is there.
 
 And gives an index the README with links that lead somewhere there: the file itself has relative ones.
 
@@ -20,6 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 SOURCE = "labextension"
+BUILT_FROM = ("src", "style", "schema", "package.json", "yarn.lock")
 OUTPUT = "nls_jupyter/labextension"
 NODE_MAJOR = 20
 INSTALLED = "share/jupyter/labextensions/nls-jupyter"
@@ -86,9 +87,21 @@ class LabExtensionHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchli
     def _built(self) -> bool:
         return (Path(self.root) / OUTPUT / "package.json").exists()
 
+    @property
+    def _up_to_date(self) -> bool:
+        """A clone that was pulled after an install has the extension of before; in an sdist all files are as old."""
+        root = Path(self.root)
+        return _newest(root / OUTPUT) >= _newest(*(root / SOURCE / name for name in BUILT_FROM))
+
     def _to_build(self, version: str) -> bool:
         skip = version == "editable" or os.environ.get("HATCH_JUPYTER_BUILDER_SKIP_NPM") == "1"
-        return not skip and not self._built and _node_can_build()
+        return not skip and not (self._built and self._up_to_date) and _node_can_build()
+
+
+def _newest(*paths: Path) -> float:
+    """When the youngest of these files was written; 0 without one."""
+    files = [f for path in paths for f in (path.rglob("*") if path.is_dir() else [path]) if f.is_file()]
+    return max((f.stat().st_mtime for f in files), default=0.0)
 
 
 def _node_can_build() -> bool:

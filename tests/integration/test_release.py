@@ -96,6 +96,22 @@ def test_the_extension_is_built_only_by_a_node_that_can(
     assert ours.node_is_there() is builds
 
 
+@pytest.mark.parametrize(("written_at", "builds"), [(0, False), (1, True)])
+def test_an_upgrade_from_the_same_clone_builds_the_extension_of_today(
+    written_at: int, builds: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip builds in the clone, and leaves the extension there."""
+    build = loaded("hatch_build.py")
+    monkeypatch.setattr(build, "_node_can_build", lambda: True)
+    monkeypatch.delenv("HATCH_JUPYTER_BUILDER_SKIP_NPM", raising=False)
+    for path, at in ((f"{build.OUTPUT}/package.json", 0), (f"{build.SOURCE}/src/index.ts", written_at)):
+        (file := tmp_path / path).parent.mkdir(parents=True)
+        file.touch()
+        os.utime(file, (at, at))
+    hook = build.LabExtensionHook(str(tmp_path), {}, None, None, str(tmp_path), "wheel")
+    assert bool(hook.dependencies()) is builds
+
+
 def test_an_install_goes_on_without_the_extension_where_it_cannot_be_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
