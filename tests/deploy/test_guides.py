@@ -38,6 +38,13 @@ def test_every_guide_says_what_has_not_been_tried(guide: Path) -> None:
     assert re.search(r"has not been run|has run on a real cluster|have not run", guide.read_text(encoding="utf-8"))
 
 
+def test_a_hub_s_own_values_count_more_than_ours() -> None:
+    (command,) = blocks(GUIDES[2].read_text(encoding="utf-8"), "console")
+    ours, own = re.findall(r"--values (\S+)", command)
+    assert (ROOT / ours).exists()
+    assert own == "my-hub.yaml"
+
+
 @pytest.mark.parametrize(("heading", "folders"), [("overlay", OVERLAYS), ("component", COMPONENTS)])
 def test_every_overlay_and_every_component_is_in_the_guide(heading: str, folders: list[Path]) -> None:
     table = INSTALL.partition(f"| {heading} |")[2].partition("\n\n")[0]

@@ -85,6 +85,16 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in headings(target), link
 
 
+def test_pages_that_the_code_and_the_manifests_name_are_there() -> None:
+    deployed = [path for path in (ROOT / "node_scheduler" / "deploy").rglob("*") if path.is_file()]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (*SOURCES, *deployed))
+    named = set(re.findall(r"\b(docs/[\w/-]+\.md)(?:#([\w-]+))?", text))
+    assert named
+    for page, anchor in sorted(named):
+        assert (ROOT / page).exists(), page
+        assert not anchor or anchor in headings(ROOT / page), (page, anchor)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)
 def test_commands_in_the_documents_exist(document: Path) -> None:
     text = document.read_text(encoding="utf-8")
