@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from daemon_process import ROOT
 from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.simulator import SimulatedNode
@@ -31,6 +33,12 @@ POD = PodRecord("uid-1", "default", "train")
 
 def policy(values: object) -> dict[str, str]:
     return {"policy.json": json.dumps(values)}
+
+
+def test_the_guide_names_what_is_usual_in_a_cluster_and_nowhere_else() -> None:
+    guide = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    told = guide.partition("other defaults (")[2].partition(")")[0]
+    assert re.findall(r"`(.*?)`", told) == [f"{name} = {value}" for name, value in DEFAULTS.items()]
 
 
 def test_the_first_pool_whose_label_the_node_has_is_its_pool() -> None:
