@@ -11,7 +11,7 @@ from enum import Enum
 
 import pytest
 
-from nls_scheduler.bundle.contents import Parts
+from nls_scheduler.bundle.contents import SYSTEM_STATE, Parts
 from nls_scheduler.bundle.masking import Mask
 from nls_scheduler.cli import main
 from nls_scheduler.core.model import codec
@@ -27,6 +27,7 @@ from nls_scheduler.core.step import step
 from nls_scheduler.daemon.config import NlsScheduler
 from nls_scheduler.daemon.journal import Journal
 from nls_scheduler.views.status import node_view
+from nls_scheduler.wire import locate
 
 
 def words_of_ours():
@@ -124,6 +125,15 @@ def test_a_bundle_is_made_and_can_be_replayed_when_every_word_of_ours_is_a_name(
     assert not set(WORDS) & {name for quota in values("quota", queues) for name in quota}
     assert main(["replay", str(tmp_path / "excerpt.db")]) == 0
     assert capsys.readouterr().out.splitlines()[-1].endswith("all decided as they were then.")
+
+
+def test_the_journal_of_a_system_daemon_is_that_of_its_unit_or_beside_its_socket(tmp_path, monkeypatch) -> None:
+    place = tmp_path / "nls.sock"
+    monkeypatch.setattr(locate, "SYSTEM_SOCKET", place)
+    assert Parts(place, None, {}, ()).state_dir == SYSTEM_STATE
+    (tmp_path / "journal.db").touch()
+    assert Parts(place, None, {}, ()).state_dir == tmp_path
+    assert Parts(place, tmp_path / "given", {}, ()).state_dir == tmp_path / "given"
 
 
 def test_a_part_that_cannot_be_made_is_told_and_the_others_are_there(tmp_path, monkeypatch) -> None:

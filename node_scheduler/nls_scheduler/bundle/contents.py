@@ -71,7 +71,7 @@ class Parts:
         self, place: Path, state_dir: Path | None, answers: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]
     ) -> None:
         self.place = place
-        self.state_dir = state_dir or (SYSTEM_STATE if place == locate.SYSTEM_SOCKET else place.parent)
+        self.state_dir = state_dir or _state_folder(place)
         self.answers = answers
         self.findings = findings
         self.mask = Mask(_names_of_this_machine())
@@ -174,6 +174,12 @@ class Parts:
         self.mask.learn(str(name) for key in ("queues", "pools") for name in section.get(key, {}))
         self.mask.learn_from(section)
         return found | {SECTION: section}
+
+
+def _state_folder(place: Path) -> Path:
+    """Beside the socket, as where root has started the system daemon by hand; else that of its unit."""
+    beside = place.parent
+    return SYSTEM_STATE if place == locate.SYSTEM_SOCKET and not (beside / JOURNAL_NAME).exists() else beside
 
 
 def versions() -> dict[str, Any]:
