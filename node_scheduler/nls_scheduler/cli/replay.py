@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.state import NodeState
 
 _EPILOG = """examples:
-  nls replay /run/nls/journal.db                    every step: the fact, what changed, what was ordered, and why
+  nls replay /var/lib/nls/journal.db                every step: the fact, what changed, what was ordered, and why
   nls replay journal.db --workload alice.ipynb      only the steps in which alice.ipynb changed
   nls replay journal.db --since 10min               only the last ten minutes
   nls replay journal.db --json | jq .commands
