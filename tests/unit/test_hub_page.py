@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
 import pwd
+import re
 from typing import Any
 
 import pytest
+from traitlets.config import Config
 
+from daemon_process import ROOT
 from nls_jupyter_server.hub.node import Node, NotShownError, Seen
 from nls_jupyter_server.hub.page import page, shown
 
@@ -91,3 +95,15 @@ def test_a_service_without_the_right_asks_in_nobodys_name(monkeypatch: pytest.Mo
     other = next(user.pw_name for user in pwd.getpwall() if user.pw_uid not in (0, 4242))
     with pytest.raises(NotShownError, match="may not ask in your name"):
         asyncio.run(Node(None, "{username}").for_user(other))
+
+
+def test_what_the_guide_adds_to_a_hub_s_configuration_leaves_what_is_there() -> None:
+    guide = (ROOT / "docs" / "jupyterhub.md").read_text(encoding="utf-8")
+    (written,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    c = Config({"JupyterHub": {"services": [{"name": "cull-idle"}], "load_roles": [{"name": "culler"}]}})
+    exec(written, {"c": c})
+    assert [service["name"] for service in c.JupyterHub.services] == ["cull-idle", "gpus"]
+    assert [role["name"] for role in c.JupyterHub.load_roles] == ["culler", "user"]
+    _, flag, module = c.JupyterHub.services[1]["command"]
+    assert flag == "-m"
+    assert importlib.util.find_spec(module) is not None
