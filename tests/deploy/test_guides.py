@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 GUIDES = [ROOT / "docs" / f"{name}.md" for name in ("kubernetes_install", "kind", "zero_to_jupyterhub")]
+SERVERS = [ROOT / "docs" / f"{name}.md" for name in ("shared_server", "upgrading")]
 INSTALL = GUIDES[0].read_text(encoding="utf-8")
 
 
@@ -24,12 +25,19 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^ *```{language}\n(.*?)^ *```", text, re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("guide", GUIDES, ids=lambda path: path.stem)
+def _apart(named: str) -> tuple[str, list[str]]:
+    """As a shell takes `nls.{socket,service}`."""
+    path, _, ends = named.partition("{")
+    return path, ends.removesuffix("}").split(",")
+
+
+@pytest.mark.parametrize("guide", [*GUIDES, *SERVERS], ids=lambda path: path.stem)
 def test_every_file_that_a_guide_names_is_there(guide: Path) -> None:
     text = guide.read_text(encoding="utf-8")
-    named = set(re.findall(r"node_scheduler/deploy/[\w./-]*\w", text))
+    named = set(re.findall(r"node_scheduler/deploy/[\w./-]*\w(?:\.\{[\w,]+\})?", text))
     assert named
-    assert {path for path in named if not (ROOT / path).exists()} == set()
+    paths = {f"{path}{end}" for path, ends in (_apart(each) for each in named) for end in ends}
+    assert {path for path in paths if not (ROOT / path).exists()} == set()
     assert set(re.findall(r"nls-(?:scheduler|notebook):(\d[\d.]*\d)", text)) <= {__version__}
 
 

@@ -7,6 +7,7 @@ import importlib
 import re
 import sys
 import xml.etree.ElementTree as ET
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +18,9 @@ from nls_jupyter.gpu_process.kernel import GpuProcessKernel
 from nls_jupyter.notebook import magics
 from nls_scheduler import cli
 from nls_scheduler.cli import exit_codes
+from nls_scheduler.daemon import config
 from nls_scheduler.daemon.config import NlsScheduler
+from nls_scheduler.views.veil import Access
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -137,6 +140,20 @@ def test_settings_in_the_documents_exist(section: type[HasTraits]) -> None:
     named = set(re.findall(rf"(?:\bc\.|%config ){section.__name__}\.([a-z]\w*)", text))
     assert named
     assert named <= set(section.class_traits(config=True))
+
+
+def test_what_the_page_of_a_shared_server_writes_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (DOCS / "shared_server.md").read_text(encoding="utf-8")
+    (settings,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (drop_in,) = re.findall(r"```ini\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "nls_config.py").write_text(settings)
+    monkeypatch.setattr(config.grp, "getgrnam", lambda group: SimpleNamespace(gr_gid=len(group)))
+    loaded = config.load([], [str(tmp_path)], shared=True)
+    assert loaded.access == Access(admin_gid=len("gpu-admins"), show_names="all")
+    assert [queue.name for queue in loaded.policy.queues] == ["research", "teaching"]
+    unit = (ROOT / "node_scheduler" / "deploy" / "systemd" / "nls.service").read_text(encoding="utf-8")
+    (start,) = re.findall(r"^ExecStart=.+", unit, re.MULTILINE)
+    assert drop_in.splitlines() == ["[Service]", "ExecStart=", f"{start} --simulate 2x16GiB"]
 
 
 def test_the_reference_has_a_default_for_every_setting() -> None:
