@@ -7,14 +7,19 @@ import importlib.util
 import os
 import pwd
 import re
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from traitlets.config import Config
 
 from daemon_process import ROOT
+from nls_jupyter_server.hub import asked_as
 from nls_jupyter_server.hub.node import Node, NotShownError, Seen
 from nls_jupyter_server.hub.page import page, shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 GIB = 2**30
 GPU = {
@@ -95,6 +100,22 @@ def test_a_service_without_the_right_asks_in_nobodys_name(monkeypatch: pytest.Mo
     other = next(user.pw_name for user in pwd.getpwall() if user.pw_uid not in (0, 4242))
     with pytest.raises(NotShownError, match="may not ask in your name"):
         asyncio.run(Node(None, "{username}").for_user(other))
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_the_daemon_is_asked_with_the_rights_of_the_user_groups_too(
+    own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A hub that is no root asks for its own user only, who is that already."""
+    user = next(user for user in pwd.getpwall() if user.pw_uid != 0)
+    taken: list[Any] = []
+    for step in ("initgroups", "setresgid", "setresuid"):
+        monkeypatch.setattr(os, step, lambda *given: taken.append(given[0]))
+    monkeypatch.setattr(os, "geteuid", lambda: user.pw_uid if own else 0)
+    monkeypatch.setattr(sys, "argv", ["asked_as", f"{user.pw_uid}", f"{user.pw_gid}", "--socket", f"{tmp_path}/none"])
+    assert asked_as.main() == 1
+    assert "No daemon answers" in capsys.readouterr().err
+    assert taken == ([] if own else [user.pw_name, user.pw_gid, user.pw_uid])
 
 
 def test_what_the_guide_adds_to_a_hub_s_configuration_leaves_what_is_there() -> None:

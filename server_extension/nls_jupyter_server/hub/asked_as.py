@@ -1,4 +1,4 @@
-"""Prints the daemon's status as another user of this machine sees it. Started by the service, as root.
+"""Prints the daemon's status as another user of this machine sees it. Started by the service, as root or as that user.
 
 All that is imported is imported as root: the user may not be able to read where it lies.
 """
@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import os
+import pwd
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,10 @@ def main() -> int:
     parser.add_argument("gid", type=int)
     parser.add_argument("--socket", type=Path)
     options = parser.parse_args()
-    os.setgroups([])
-    os.setresgid(options.gid, options.gid, options.gid)
-    os.setresuid(options.uid, options.uid, options.uid)
+    if os.geteuid() != options.uid:
+        os.initgroups(pwd.getpwuid(options.uid).pw_name, options.gid)
+        os.setresgid(options.gid, options.gid, options.gid)
+        os.setresuid(options.uid, options.uid, options.uid)
     try:
         status = asyncio.run(_status(options.socket))
     except (DaemonUnreachable, Problem) as error:
