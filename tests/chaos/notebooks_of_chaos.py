@@ -15,6 +15,7 @@ from tornado.websocket import WebSocketError
 
 from nls_scheduler.demo.jupyter import CellFailed, Outputs
 from nls_scheduler.processes.guardian import read_stat
+from over_ipc import over_ipc
 
 if TYPE_CHECKING:
     from nls_scheduler.demo.jupyter import Notebook
@@ -48,7 +49,9 @@ class OwnKernel:
 
     async def open(self) -> None:
         """A new kernel."""
-        self._manager = AsyncKernelManager(kernel_name="python3")
+        folder = self._world.directory / f"k-{self._name}"
+        folder.mkdir(exist_ok=True)
+        self._manager = over_ipc(AsyncKernelManager, folder, kernel_name="python3")
         environment = {**os.environ, **self._world.environment}
         self._log = (self._world.directory / f"{self._name}.log").open("ab")
         await self._manager.start_kernel(env=environment, stdout=self._log, stderr=self._log)

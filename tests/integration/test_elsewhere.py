@@ -11,6 +11,7 @@ from jupyter_client.manager import KernelManager
 
 from daemon_process import ROOT, nls_environment
 from left_out import thinned
+from over_ipc import over_ipc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +81,7 @@ def test_jupyter_server_starts_without_a_word_of_ours(environment: dict[str, str
 def kernel(environment: dict[str, str], tmp_path: Path) -> Iterator[tuple[KernelManager, Path]]:
     """An ordinary kernel of an environment in which nls-jupyter is installed, and its log."""
     log_path = tmp_path / "kernel.log"
-    manager = KernelManager(kernel_name="python3")
+    manager = over_ipc(KernelManager, tmp_path, kernel_name="python3")
     with log_path.open("w", encoding="utf-8") as log:
         manager.start_kernel(env=environment, cwd=str(tmp_path), stderr=log)
         yield manager, log_path

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jupyter_kernel_test
 import pytest
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager
 
 from auto_kernel import GPU_KERNEL, install_kernelspecs
 from daemon_process import DaemonProcess
+from over_ipc import over_ipc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +67,12 @@ class Samples(jupyter_kernel_test.KernelTests):
     @classmethod
     def setUpClass(cls) -> None:
         """As the base class does, over Unix sockets and with the first cell's wait for a GPU behind it."""
-        cls.km, cls.kc = start_new_kernel(kernel_name=cls.kernel_name, env=dict(os.environ))
+        cls.folder = tempfile.TemporaryDirectory(prefix="nls-")
+        cls.km = over_ipc(KernelManager, Path(cls.folder.name), kernel_name=cls.kernel_name)
+        cls.km.start_kernel(env=dict(os.environ))
+        cls.kc = cls.km.blocking_client()
+        cls.kc.start_channels()
+        cls.kc.wait_for_ready(timeout=60)
         cls.kc.execute_interactive("1", timeout=60)
 
     @classmethod
@@ -72,6 +80,7 @@ class Samples(jupyter_kernel_test.KernelTests):
         """As the base class does, and its files too."""
         super().tearDownClass()
         cls.km.cleanup_resources()
+        cls.folder.cleanup()
 
 
 @pytest.mark.long("the plain kernel held against Jupyter's own tests: the GPU kernel is here")

@@ -6,10 +6,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager
+
+from over_ipc import over_ipc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 pytestmark = pytest.mark.kernel
 WITHIN_S = 60
@@ -35,9 +38,13 @@ CTRL_C_NOW = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime
 
 
 @pytest.fixture
-def run() -> Iterator[Any]:
-    manager, client = start_new_kernel(kernel_name="python3", startup_timeout=WITHIN_S)
+def run(tmp_path: Path) -> Iterator[Any]:
+    manager = over_ipc(KernelManager, tmp_path, kernel_name="python3")
+    manager.start_kernel()
+    client = manager.blocking_client()
+    client.start_channels()
     try:
+        client.wait_for_ready(timeout=WITHIN_S)
         yield lambda code: client.execute_interactive(code, timeout=WITHIN_S, output_hook=lambda _: None)["content"]
     finally:
         client.stop_channels()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager
+
+from over_ipc import over_ipc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,8 +83,12 @@ class UsersKernel:
 
 @pytest.fixture
 def users_kernel(tmp_path: Path) -> Iterator[UsersKernel]:
-    manager, client = start_new_kernel(extra_arguments=["--HistoryManager.enabled=False"])
+    manager = over_ipc(KernelManager, tmp_path, kernel_name="python3")
+    manager.start_kernel(extra_arguments=["--HistoryManager.enabled=False"])
+    client = manager.blocking_client()
+    client.start_channels()
     try:
+        client.wait_for_ready(timeout=60)
         kernel = UsersKernel(client)
         reply, _ = kernel.run(MAGIC.format(directory=str(tmp_path / "d")))
         assert reply["status"] == "ok", reply

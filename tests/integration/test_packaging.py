@@ -17,6 +17,7 @@ from jupyter_client.manager import KernelManager
 
 from daemon_process import ROOT
 from environments import Environment, hatchling, plain
+from over_ipc import over_ipc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,7 +178,8 @@ def kernel(installed: Environment, users_files: Path) -> Iterator[KernelManager]
     (kernels / "fresh").mkdir(parents=True)
     specification = {"argv": argv, "display_name": "Fresh", "language": "python"}
     (kernels / "fresh" / "kernel.json").write_text(json.dumps(specification))
-    manager = KernelManager(kernel_name="fresh", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernels)]))
+    specs = KernelSpecManager(kernel_dirs=[str(kernels)])
+    manager = over_ipc(KernelManager, kernels, kernel_name="fresh", kernel_spec_manager=specs)
     environment = plain(IPYTHONDIR=str(users_files / "ipython"), PYTHONPATH=str(users_files))
     manager.start_kernel(env=environment, cwd=str(users_files), stderr=subprocess.DEVNULL)
     yield manager

@@ -20,6 +20,7 @@ from jupyter_client.manager import KernelManager
 from daemon_process import ROOT
 from environments import Environment, hatchling, plain
 from nls_scheduler import __version__
+from over_ipc import over_ipc
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -143,9 +144,8 @@ class Notebook:
         argv = [str(release.python), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         about = {"argv": argv, "display_name": name, "language": "python"}
         (kernels / "fresh" / "kernel.json").write_text(json.dumps(about))
-        self.manager = KernelManager(
-            kernel_name="fresh", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(kernels)])
-        )
+        specs = KernelSpecManager(kernel_dirs=[str(kernels)])
+        self.manager = over_ipc(KernelManager, kernels, kernel_name="fresh", kernel_spec_manager=specs)
         self.manager.start_kernel(env=node.environment, cwd=str(kernels), stderr=subprocess.DEVNULL)
         if uses_gpu:
             self.run(f"%gpu request 0.25 --limit 1.0 --name {name}")
