@@ -39,7 +39,7 @@ from nls_jupyter.between.errors import GpuUsageError
 from nls_jupyter.between.lane import Lane
 from nls_jupyter.between.restoring import RestoredComponent
 from nls_jupyter.between.save_stops import SaveStops
-from nls_jupyter.gpu_process import forked, open_files, warm_imports
+from nls_jupyter.gpu_process import forked, given_gpus, open_files, warm_imports
 from nls_jupyter.gpu_process.allocators import Answer, Asking, Follower, explain_failed_allocations
 from nls_jupyter.gpu_process.freezable import Freezable
 from nls_jupyter.gpu_process.lane_end import LaneEnd, LaneSession
@@ -100,6 +100,7 @@ class GpuProcessKernel(IPythonKernel):
         shell: Any = self.shell
         self._reclaims.reach(shell)
         explain_failed_allocations(shell, self._follower)
+        given_gpus.keep()
         forked.tell_on_stderr(shell)
         # ipykernel would end a moment after the cell, in the middle of the next one.
         shell.ask_exit = self._refuse_to_exit

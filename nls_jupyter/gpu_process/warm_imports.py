@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from nls_jupyter.gpu_process import priority
+from nls_jupyter.gpu_process import given_gpus, priority
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -108,6 +108,7 @@ def become(environment: Mapping[str, str | None], cwd: str) -> None:
     touched = cuda_touched()
     if touched is not None:
         raise RuntimeError(f"the GPU was touched in advance: {touched}")
+    given_gpus.give(environment)
     for name, value in environment.items():
         if value is None:
             os.environ.pop(name, None)

@@ -33,7 +33,7 @@ from waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-A = GpuUuid("GPU-of-attribution")
+A, B = GpuUuid("GPU-of-attribution"), GpuUuid("GPU-beside-it")
 W = WorkloadId("w-attribution")
 ME = os.getuid()
 
@@ -93,6 +93,21 @@ def test_descendants_and_namesakes_belong_to_the_workload_and_strangers_do_not(f
     placed, unplaced = readings(Attribution(), known, parent, child, stray, stranger)
     assert placed == {parent, child, stray}
     assert unplaced == {stranger}
+
+
+def test_what_a_workload_s_processes_use_beside_the_gpus_that_it_has_was_placed_by_nobody(
+    family: Family, caplog: pytest.LogCaptureFixture
+) -> None:
+    parent, child = family.id(family.parent.pid), family.id(family.child)
+    attribution, there = Attribution(), GpuSample(10, {parent: 5, child: 5})
+    known = Known({parent: W}, {W: ME}, places={parent: (B,)})
+    for _ in range(2):
+        read = attribution.readings({A: there, B: there}, known)
+        assert (read[A].placed, read[A].unplaced) == ((), {parent: 5, child: 5})
+        assert ([use.process for use in read[B].placed], read[B].unplaced) == ([parent, child], {})
+    assert caplog.text.count(f"process {child.pid} of {W} uses {A}, which it was not given") == 1
+    ended = Known({parent: W}, {W: ME})  # what it leaves behind is not a stranger's
+    assert [use.process for use in attribution.readings({A: there}, ended)[A].placed] == [parent, child]
 
 
 def test_a_name_counts_only_for_the_workloads_own_user_and_only_while_there_is_such_a_workload(family: Family) -> None:
