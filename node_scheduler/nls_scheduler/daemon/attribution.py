@@ -89,9 +89,10 @@ class Attribution:
         self._found = {process: found for process in seen if (found := self._whose(process, known)) is not None}
         readings, astray = {}, set()
         for uuid, sample in samples.items():
-            placed = self._placed_on(uuid, known)
+            there = [process for process in sample.processes or () if process in self._found]
+            placed = {p: self._found[p].workload for p in there if self._belongs(p, uuid, known)}
             readings[uuid] = _reading(sample, placed)
-            astray |= {(p, uuid) for p in sample.processes or () if p in self._found and p not in placed}
+            astray |= {(process, uuid) for process in there if process not in placed}
         for process, uuid in sorted(astray - self._astray):
             log.warning(
                 "process %d of %s uses %s, which it was not given", process.pid, self._found[process].workload, uuid
@@ -99,13 +100,9 @@ class Attribution:
         self._astray = astray
         return readings
 
-    def _placed_on(self, uuid: GpuUuid, known: Known) -> dict[ProcessId, WorkloadId]:
-        """The processes that belong on this Gpu if they are there."""
-        placed = {}
-        for process, (workload, through) in self._found.items():
-            if through is None or uuid in known.places.get(through, (uuid,)):
-                placed[process] = workload
-        return placed
+    def _belongs(self, process: ProcessId, uuid: GpuUuid, known: Known) -> bool:
+        through = self._found[process].through
+        return through is None or uuid in known.places.get(through, (uuid,))
 
     def _whose(self, process: ProcessId, known: Known) -> _Found | None:
         if process in known.processes:
