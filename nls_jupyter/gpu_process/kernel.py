@@ -48,6 +48,7 @@ from nls_jupyter.gpu_process.outputs import Outputs
 from nls_jupyter.gpu_process.reclaim import Reclaims
 from nls_jupyter.gpu_process.state_requests import StateRequests
 from nls_jupyter.saved_state.kinds import text_of
+from nls_jupyter.saved_state.process_settings import set_environment
 from nls_jupyter.saved_state.saver import Saver
 from nls_scheduler.drivers.simulated import SimulatedGpu
 from nls_scheduler.processes import guardian
@@ -327,6 +328,7 @@ class GpuProcessKernel(IPythonKernel):
         return handle
 
     def _prepare(self, content: dict[str, Any]) -> dict[str, Any]:
+        set_environment(content["environment"])
         return {"failed": warm_imports.import_quietly(content["modules"]), "touched": warm_imports.cuda_touched()}
 
     def _adopt(self, content: dict[str, Any]) -> dict[str, Any]:

@@ -82,7 +82,7 @@ class StateRequests:
             committed=lambda: self._state_socket.send(number, self._saver.descriptors(), announced=False),
             over=functools.partial(self._tell_saved_aside, number),
         )
-        return {"number": number, "modules": self._imports.names(names)}
+        return {"number": number, "modules": self._imports.names(names), "environment": self._imports.environment()}
 
     def _tell_saved_aside(self, number: int, how: str) -> None:
         """From a thread of its own, also in mid-cell."""
@@ -111,6 +111,7 @@ class StateRequests:
             "number": number,
             "manifest": manifest.to_json(),
             "modules": self._imports.names(names),
+            "environment": self._imports.environment(),
             "can_be_copied": self._saver.why_not_aside() is None,
         }
 

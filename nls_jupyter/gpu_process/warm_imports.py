@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.gpu_process import given_gpus, priority
+from nls_jupyter.saved_state.process_settings import changed_since
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -23,10 +24,11 @@ _CONTENT: Any = vars(ModuleType)["__dict__"]
 
 
 class Imports:
-    """What was imported in this process since it began."""
+    """What was imported in this process since it began, and what it may have read of the environment then."""
 
     def __init__(self) -> None:
         self._before = frozenset(sys.modules)
+        self._environment = dict(os.environ)
         # A module next to the notebook is still being written: it is imported when it is asked for, not before.
         paths = [*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))]
         self._installed = tuple(f"{path}{os.sep}" for path in (*paths, site.getusersitepackages()))
@@ -41,6 +43,10 @@ class Imports:
             [*packages, *(name for name in values if type(name) is str and name not in self._before)]
         )
         return [name for name in wanted if self._can_be_imported(name, sys.modules.get(name))]
+
+    def environment(self) -> dict[str, str | None]:
+        """What cells have changed of it, for whoever imports the same: many a library reads a variable just then."""
+        return changed_since(self._environment)
 
     def _can_be_imported(self, name: str, module: ModuleType | None) -> bool:
         spec = getattr(module, "__spec__", None)

@@ -36,7 +36,7 @@ def of_process() -> tuple[Aspect, ...]:
         Aspect("the working directory", os.getcwd, os.chdir, early=True, always=True),
         Aspect("sys.path", lambda: list(sys.path), _set_path, early=True, always=True),
         Aspect("sys.argv", lambda: list(sys.argv), _set_arguments, early=True),
-        Aspect("os.environ", lambda: _changed_since(environment), _set_environment, early=True),
+        Aspect("os.environ", lambda: changed_since(environment) or None, set_environment, early=True),
         Aspect("the time zone", lambda: time.tzname, lambda _: time.tzset(), early=True),
         Aspect("the locale", lambda: locale.setlocale(locale.LC_ALL), _set_locale, early=True),
         Aspect("os.umask", _umask, os.umask, early=True),
@@ -114,16 +114,15 @@ def _set_garbage_collection(state: tuple[bool, tuple[int, int, int], int]) -> No
     gc.set_debug(debug)
 
 
-def _changed_since(before: Mapping[str, str]) -> dict[str, str | None] | None:
-    """Variables that were set, changed or (`None`) removed."""
+def changed_since(before: Mapping[str, str]) -> dict[str, str | None]:
+    """Variables that were set, changed or (`None`) removed, of those that are a user's to set."""
     now = os.environ
     changed: dict[str, str | None] = {name: now.get(name) for name in before.keys() | now.keys()}
-    changed = {
+    return {
         name: value
         for name, value in changed.items()
         if value != before.get(name) and not name.startswith(_NOT_THE_USERS)
     }
-    return changed or None
 
 
 def _set_path(path: list[str]) -> None:
@@ -134,7 +133,8 @@ def _set_arguments(arguments: list[str]) -> None:
     sys.argv[:] = arguments
 
 
-def _set_environment(changed: Mapping[str, str | None]) -> None:
+def set_environment(changed: Mapping[str, str | None]) -> None:
+    """Change these variables again."""
     for name, value in changed.items():
         if value is None:
             os.environ.pop(name, None)

@@ -46,6 +46,7 @@ class GpuProcess:
     Attributes:
         exited: done when the process, its descendants, its files and sockets are gone.
         modules: what it had imported at its last save, for a process that stands by.
+        environment: what cells had changed of it until then, for the same.
         can_be_copied: whether `save_aside` can be asked for, as far as the last save told.
         on_memory_wanted: gets what an allocation in a cell lacks: `number, gpu, bytes, held_bytes`; `answer_memory`
             answers. Must not block.
@@ -67,6 +68,7 @@ class GpuProcess:
         self._copies: dict[int, asyncio.Future[str]] = {}
         self._connection_timeout_s = connection_timeout_s
         self.modules: Sequence[str] = ()
+        self.environment: Mapping[str, str | None] = {}
         self.can_be_copied = True
         self.on_memory_wanted: Callable[[Message], None] | None = None
         self.on_notice: Callable[[str], None] | None = None
@@ -311,7 +313,7 @@ class GpuProcess:
         except RequestFailed:
             self.can_be_copied = False
             raise
-        self.modules = answer["modules"]
+        self.modules, self.environment = answer["modules"], answer["environment"]
         return self._copy(answer["number"])
 
     def _copy(self, number: int) -> asyncio.Future[str]:
@@ -321,7 +323,8 @@ class GpuProcess:
         return self._copies[number]
 
     def _received(self, content: Message) -> tuple[tuple[int, ...], Manifest]:
-        self.modules, self.can_be_copied = content["modules"], content["can_be_copied"]
+        self.modules, self.environment = content["modules"], content["environment"]
+        self.can_be_copied = content["can_be_copied"]
         manifest = Manifest.from_json(content["manifest"])
         return self._arrivals.sent(content["number"]), manifest
 

@@ -69,6 +69,8 @@ class Standby:
         self._environment: Mapping[str, str | None] = {}
         self._launched_with: Mapping[str, str | None] = {}
         self._modules: Sequence[str] = ()
+        self._changed: Mapping[str, str | None] = {}
+        self._imported_with: Mapping[str, str | None] = {}
         self._world: object = None
         self._broken: set[str] = set()
         self._given_up: frozenset[str] | None = None
@@ -80,11 +82,14 @@ class Standby:
         """Of the process, if there is one."""
         return None if self._process is None else self._process.pid
 
-    def consider(self, modules: Sequence[str]) -> None:
-        """A cell is over, after which the GPU process had these modules: have the next process ready soon."""
-        self._modules = modules
+    def consider(self, modules: Sequence[str], changed: Mapping[str, str | None]) -> None:
+        """A cell is over, after which the GPU process had these modules: have the next process ready soon.
+
+        `changed`: the variables that cells have changed, as libraries may read them when they are imported.
+        """
+        self._modules, self._changed = modules, changed
         self._wait_for_idleness()
-        if self.ready and self._world != world():
+        if self.ready and not self._is_as_the_process:
             self._retire(self._process)
         wanted = [name for name in modules if name not in self._broken]
         there = self._process is not None or self._preparing is not None
@@ -92,10 +97,14 @@ class Standby:
         if wanted and not there and self._environment and frozenset(wanted) != self._given_up:
             self._preparing = asyncio.get_running_loop().create_task(self._prepare(wanted))
 
+    @property
+    def _is_as_the_process(self) -> bool:
+        return self._world == world() and self._imported_with == self._changed
+
     async def take(self, environment: Mapping[str, str | None]) -> GpuProcess | None:
         """The process, if one stands ready, with this environment from now on; else `None`."""
         self._environment = dict(environment)
-        process = self._process if self.ready and self._world == world() else None
+        process = self._process if self.ready and self._is_as_the_process else None
         try:
             if process is not None:
                 self._process, self.ready = None, False
@@ -112,7 +121,7 @@ class Standby:
             raise
         finally:
             if self._modules:
-                self.consider(self._modules)  # the next move may come before the next cell
+                self.consider(self._modules, self._changed)  # the next move may come before the next cell
         return process
 
     async def end(self) -> None:
@@ -148,6 +157,7 @@ class Standby:
         if not budget_bytes:
             return
         self._world, self._output, self._launched_with = world(), _Muted(self._forward), self._environment
+        self._imported_with = dict(self._changed)
         process = self._process = await GpuProcess.launch(
             # Masked as the notebook's process: an import that uses a GPU uses the notebook's own, and is found out.
             environment={**self._environment, "NLS_STANDBY": "1"},
@@ -157,7 +167,8 @@ class Standby:
         )
         process.exited.add_done_callback(lambda _: self._gone(process))
         await process.ready()
-        asked = process.request("nls_prepare_request", {"modules": list(modules)}, timeout_s=PREPARED_WITHIN_S)
+        content = {"modules": list(modules), "environment": dict(self._imported_with)}
+        asked = process.request("nls_prepare_request", content, timeout_s=PREPARED_WITHIN_S)
         answer = accepted(await self._watched(process, asked, budget_bytes))
         self._broken.update(answer["failed"])
         if answer["touched"] is not None:

@@ -279,7 +279,7 @@ class Supervisor:
         keeper = self.keeper
         self._tell_of_what_has_no_room(saved.manifest)
         if keeper.standby is not None and keeper.process is not None and not keeper.executing:
-            keeper.standby.consider(keeper.process.modules)
+            keeper.standby.consider(keeper.process.modules, keeper.process.environment)
         if self.place.orders is not None:
             await self.place.orders.tell_saved(saved)
 

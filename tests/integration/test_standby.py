@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,6 +113,31 @@ def test_it_is_masked_as_the_gpu_that_it_comes_to(bench: Bench, book: Book) -> N
 
 
 @LONG
+@LONG
+def test_what_it_imports_reads_the_variables_that_cells_have_set(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """As `KERAS_BACKEND`, which Keras reads when it is imported."""
+    folder = tmp_path_factory.mktemp("bench")
+    packages = folder / "base" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    (packages / "chooses").mkdir(parents=True)
+    (packages / "chooses" / "__init__.py").write_text("import os\nBACKEND = os.environ.get('CHOSEN', 'default')\n")
+    paths = os.pathsep.join(filter(None, (str(packages), os.environ.get("PYTHONPATH"))))
+    user = {"PYTHONUSERBASE": str(folder / "base"), "PYTHONPATH": paths}
+    with Bench(folder, "2x256MiB", NLS_STANDBY_MEMORY="0.5", **user) as bench:
+        book = bench.open()
+        book.gpu("import os\nos.environ['CHOSEN'] = 'torch'\nimport chooses")
+        standby = standby_pid(book)
+        book.run("%gpu suspend")
+        assert book.gpu("chooses.BACKEND, os.environ['CHOSEN']").result == "('torch', 'torch')"
+        assert gpu_pid(book) == standby
+        book.gpu("del os.environ['CHOSEN']")
+        book.run("%gpu save")
+        replaced = wait_until(lambda: (pid := standby_pid(book)) != standby and pid, 30.0)
+        book.run("%gpu suspend")
+        assert book.gpu("chooses.BACKEND, os.environ.get('CHOSEN')").result == "('default', None)"
+        assert gpu_pid(book) == replaced
+        book.close()
+
+
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
 def test_whatever_is_wrong_with_it_the_notebook_starts_cold(book: Book, fault: signal.Signals) -> None:
     book.gpu("import numpy\nx = 5")

@@ -67,9 +67,9 @@ class Story:
         settings = StandbySettings(1 << 40)
         self.standby = Standby(settings, lambda: Path("/nowhere"), self.shown.append, lambda: self.busy, self.log)
 
-    async def prepared(self, *modules: str) -> None:
+    async def prepared(self, *modules: str, **changed: str | None) -> None:
         """Have one prepared, and wait for the outcome."""
-        self.standby.consider(modules)
+        self.standby.consider(modules, changed)
         if self.standby._preparing is not None:
             await asyncio.wait([self.standby._preparing])
 
@@ -106,7 +106,7 @@ def test_it_becomes_the_gpu_process_with_the_environment_of_that_moment(monkeypa
     async def story(it: Story) -> None:
         process = await it.stands_by()
         assert process.environment == {"MASK": "first", "ONCE": "1", "NLS_STANDBY": "1"}
-        assert process.asked == [("nls_prepare_request", {"modules": ["numpy"]})]
+        assert process.asked == [("nls_prepare_request", {"modules": ["numpy"], "environment": {}})]
         process.forward("what a module says")
         assert await it.standby.take({"MASK": "second"}) is process
         process.taken = True
@@ -213,7 +213,7 @@ def test_a_module_that_cannot_be_imported_is_not_tried_again() -> None:
         assert it.standby.ready
         await it.standby.end()
         await it.prepared("broken", "numpy")
-        assert FakeProcess.made[-1].asked == [("nls_prepare_request", {"modules": ["numpy"]})]
+        assert FakeProcess.made[-1].asked == [("nls_prepare_request", {"modules": ["numpy"], "environment": {}})]
 
     play(story)
 
@@ -228,6 +228,27 @@ def test_one_that_cannot_be_adopted_is_ended_and_the_start_is_a_cold_one(answer:
         assert await it.standby.take({"MASK": "second"}) is None
         assert process.exited.done()
         assert "could not be used, so that one starts cold" in it.log.as_text()
+
+    play(story)
+
+
+def test_it_imports_with_the_variables_that_cells_have_changed_and_one_with_others_is_not_used() -> None:
+    async def story(it: Story) -> None:
+        first = await it.stands_by()
+        await it.prepared("numpy", BACKEND="torch", OLD=None)
+        assert first.exited.done()
+        second = FakeProcess.made[-1]
+        changed = {"BACKEND": "torch", "OLD": None}
+        assert second.asked == [("nls_prepare_request", {"modules": ["numpy"], "environment": changed})]
+        assert second.environment == first.environment
+        it.standby._changed = {"BACKEND": "jax"}  # told while it was being prepared
+        assert await it.standby.take({"MASK": "next"}) is None
+        await asyncio.wait([it.standby._preparing])  # type: ignore[list-item]  # it is being replaced
+        assert second.exited.done()
+        third = FakeProcess.made[-1]
+        assert third.asked[0][1]["environment"] == {"BACKEND": "jax"}
+        assert await it.standby.take({"MASK": "next"}) is third
+        third.taken = True
 
     play(story)
 
@@ -260,7 +281,7 @@ def test_an_end_in_the_middle_of_the_preparation_leaves_nothing(monkeypatch: pyt
         FakeProcess.answers["nls_prepare_request"] = asyncio.get_running_loop().create_future()
         asked = asyncio.Event()
         monkeypatch.setattr(FakeProcess, "was_asked", asked)
-        it.standby.consider(["numpy"])
+        it.standby.consider(["numpy"], {})
         await asked.wait()
         await it.standby.end()
         assert FakeProcess.made[0].exited.done()
@@ -278,7 +299,7 @@ def test_one_that_was_still_being_prepared_when_the_notebook_fell_idle_is_ended_
         asked = asyncio.Event()
         monkeypatch.setattr(FakeProcess, "was_asked", asked)
         assert await it.standby.take({"MASK": "first"}) is None
-        it.standby.consider(["numpy"])
+        it.standby.consider(["numpy"], {})
         await asked.wait()
         (process,) = FakeProcess.made
         it.standby._end_if_idle()
