@@ -40,6 +40,9 @@ OVERLOADS: Final = Seam(
     "typing.get_overloads finds none of before the GPU process was started anew",
 )
 ABC_CONTENT: Final = Seam("abc:ABC", "_abc_impl", _PYTHON, "abstract classes of cells may not come back")
+URL_OPENER: Final = Seam(
+    "urllib.request", "_opener", _PYTHON, "an opener of URLs that cells install does not come back with the GPU process"
+)
 XML_PREFIXES: Final = Seam(
     "xml.etree.ElementTree",
     "_namespace_map",

@@ -31,6 +31,7 @@ from nls_jupyter.saved_state import (
     standard_library,
     torch_hooks,
     typing_constructs,
+    url_opener,
     virtual_subclasses,
 )
 from nls_jupyter.saved_state.hidden_names import HiddenNames
@@ -73,7 +74,7 @@ class Interpreter:
         colors = registered_colors.RegisteredColors()
         virtual = virtual_subclasses.VirtualSubclasses()
         places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places(), *registered_types.places()]
-        places += [accessors.place(), virtual.place()]
+        places += [accessors.place(), virtual.place(), url_opener.place()]
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]

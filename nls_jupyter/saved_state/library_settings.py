@@ -38,6 +38,10 @@ def of_libraries() -> tuple[Aspect, ...]:
         Aspect("pandas' options", _pandas_options, _set_pandas_options, "pandas"),
         Aspect("tqdm.pandas()", _tqdm_of_pandas, _set_tqdm_of_pandas, "pandas"),
         Aspect("plotly's renderers", _plotly, _set_plotly, "plotly.io"),
+        *(
+            Aspect(f"{name}.apply()", functools.partial(_applied, name), lambda name: _of(name).apply(), name)
+            for name in ("nest_asyncio", "nest_asyncio2")
+        ),
         _options("xarray", "get_options", "set_options"),
         _options("sklearn", "get_config", "set_config"),
         _options("scipy.special", "geterr", "seterr"),
@@ -171,6 +175,11 @@ _BACKEND_FLAGS = (
 )
 
 
+def _applied(name: str) -> str | None:
+    """The name of that module where it has made asyncio's loops nest, as a cell has to ask for once."""
+    return name if getattr(_of("asyncio").run, "__module__", None) == name else None
+
+
 def _torch_settings() -> dict[str, Any]:
     torch = sys.modules["torch"]
     device = torch.get_default_device()
@@ -184,6 +193,7 @@ def _torch_settings() -> dict[str, Any]:
         "anomaly": torch.is_anomaly_enabled(),
         "warns": torch.is_warn_always_enabled(),
         "hub": torch.hub.get_dir(),
+        "sharing": torch.multiprocessing.get_sharing_strategy(),
         # Nobody can be asked whether numbers too small for full precision are taken for zero.
         "flushes": not (torch.tensor(_DENORMAL, dtype=torch.float64, device="cpu") * 1.0).item(),
         "flags": {flag: _backend_flag(flag) for flag in _BACKEND_FLAGS},
@@ -202,6 +212,7 @@ def _set_torch_settings(state: Mapping[str, Any]) -> None:
     torch.autograd.set_detect_anomaly(state["anomaly"])
     torch.set_warn_always(state["warns"])
     torch.hub.set_dir(state["hub"])
+    torch.multiprocessing.set_sharing_strategy(state["sharing"])
     torch.set_flush_denormal(state["flushes"])
     for flag, value in state["flags"].items():
         if value is not None and value != _backend_flag(flag):

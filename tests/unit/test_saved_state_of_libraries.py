@@ -22,6 +22,14 @@ CASES = {
         "import jax; jax.config.update('jax_enable_x64', True)",
         "assert jax.numpy.arange(3.0).dtype == 'float64'",
     ),
+    "nest_asyncio": (
+        "import asyncio, nest_asyncio; nest_asyncio.apply()",
+        "assert asyncio.run.__module__ == 'nest_asyncio'",
+    ),
+    "nest_asyncio2": (
+        "import asyncio, nest_asyncio2; nest_asyncio2.apply()",
+        "assert asyncio.run.__module__ == 'nest_asyncio2'",
+    ),
     "plotly": (
         "import plotly.io; plotly.io.renderers.default = 'json'; plotly.io.templates.default = 'ggplot2'",
         "assert (plotly.io.renderers.default, plotly.io.templates.default) == ('json', 'ggplot2')",
@@ -52,14 +60,16 @@ CASES = {
             "import torch; torch.set_printoptions(precision=2); torch.set_num_threads(1)\n"
             "torch.set_flush_denormal(True); torch.set_warn_always(True); torch.hub.set_dir('/tmp/mine')\n"
             "torch.use_deterministic_algorithms(True, warn_only=True); torch.backends.mkldnn.enabled = False\n"
-            "torch.utils.deterministic.fill_uninitialized_memory = False"
+            "torch.utils.deterministic.fill_uninitialized_memory = False\n"
+            "torch.multiprocessing.set_sharing_strategy('file_system')"
         ),
         (
             "assert (str(torch.tensor([1.23456])), torch.get_num_threads()) == ('tensor([1.23])', 1)\n"
             "assert (torch.tensor(1e-310, dtype=torch.float64) * 1).item() == 0.0\n"
             "assert torch.is_warn_always_enabled() and torch.hub.get_dir() == '/tmp/mine'\n"
             "assert torch.get_deterministic_debug_mode() == 1 and not torch.backends.mkldnn.enabled\n"
-            "assert not torch.utils.deterministic.fill_uninitialized_memory"
+            "assert not torch.utils.deterministic.fill_uninitialized_memory\n"
+            "assert torch.multiprocessing.get_sharing_strategy() == 'file_system'"
         ),
     ),
     "mpmath": (

@@ -506,6 +506,20 @@ def test_what_modules_of_the_standard_library_were_told_holds_in_the_next():
     assert carried_on(before, after) == []
 
 
+def test_an_opener_of_urls_that_a_cell_has_installed_opens_them_in_the_next():
+    installs = "opener = urllib.request.build_opener(); opener.addheaders = [('User-agent', 'mine')]\n"
+    before = f"import urllib.request\n{installs}urllib.request.install_opener(opener)"
+    assert carried_on(before, "assert urllib.request._opener is opener and opener.addheaders[0][1] == 'mine'") == []
+
+
+def test_an_opener_with_proxies_of_its_own_comes_back_and_the_usual_one_is_made_anew():
+    code = "import urllib.request as u\nu.install_opener(u.build_opener(u.ProxyHandler({'http': 'mine:80'})))"
+    proxies = "[h.proxies for h in u._opener.handlers if type(h) is u.ProxyHandler]"
+    assert carried_on(code, f"assert {proxies} == [{{'http': 'mine:80'}}]") == []
+    code = "import urllib.request as u\nu.urlopen('file:///etc/passwd').close()\nassert u._opener"
+    assert carried_on(code, "assert u._opener is None") == []
+
+
 def test_what_the_system_and_python_were_told_for_the_whole_process_holds_in_the_next():
     before = (
         "import csv, decimal, mimetypes, os, resource, sys, threading, tracemalloc\n"
