@@ -1,15 +1,21 @@
-"""Managers of kernels over Unix sockets: a TCP port that one has chosen another process may take before it is used."""
+"""Kernels over Unix sockets: a TCP port that one has chosen another process may take before it is used."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from jupyter_client.manager import KernelManager
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from jupyter_client.manager import KernelManager
+    from jupyter_client.blocking.client import BlockingKernelClient
 
     Manager = TypeVar("Manager", bound=KernelManager)
+
+READY_WITHIN_S = 60
 
 
 def over_ipc(kind: type[Manager], directory: Path, **options: Any) -> Manager:
@@ -17,3 +23,20 @@ def over_ipc(kind: type[Manager], directory: Path, **options: Any) -> Manager:
     manager = kind(transport="ipc", **options)
     manager.connection_file = str(directory / "c.json")
     return manager
+
+
+@contextmanager
+def kernel_over_ipc(directory: Path, **options: Any) -> Iterator[BlockingKernelClient]:
+    """A client of a new plain kernel, started with `options`; nothing of it is left behind."""
+    manager = over_ipc(KernelManager, directory, kernel_name="python3")
+    manager.start_kernel(**options)
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=READY_WITHIN_S)
+        yield client
+    finally:
+        client.stop_channels()
+        client.context.destroy(linger=0)
+        manager.shutdown_kernel(now=True)
+        manager.cleanup_resources()

@@ -70,7 +70,7 @@ class Samples(jupyter_kernel_test.KernelTests):
         cls.folder = tempfile.TemporaryDirectory(prefix="nls-")
         cls.km = over_ipc(KernelManager, Path(cls.folder.name), kernel_name=cls.kernel_name)
         cls.km.start_kernel(env=dict(os.environ))
-        cls.kc = cls.km.blocking_client()
+        cls.kc = cls.km.client()
         cls.kc.start_channels()
         cls.kc.wait_for_ready(timeout=60)
         cls.kc.execute_interactive("1", timeout=60)
@@ -79,6 +79,7 @@ class Samples(jupyter_kernel_test.KernelTests):
     def tearDownClass(cls) -> None:
         """As the base class does, and its files too."""
         super().tearDownClass()
+        cls.kc.context.destroy(linger=0)
         cls.km.cleanup_resources()
         cls.folder.cleanup()
 

@@ -6,9 +6,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jupyter_client.manager import KernelManager
 
-from over_ipc import over_ipc
+from over_ipc import kernel_over_ipc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,16 +38,8 @@ CTRL_C_NOW = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Any]:
-    manager = over_ipc(KernelManager, tmp_path, kernel_name="python3")
-    manager.start_kernel()
-    client = manager.blocking_client()
-    client.start_channels()
-    try:
-        client.wait_for_ready(timeout=WITHIN_S)
+    with kernel_over_ipc(tmp_path) as client:
         yield lambda code: client.execute_interactive(code, timeout=WITHIN_S, output_hook=lambda _: None)["content"]
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
 
 
 def test_a_ctrl_c_between_a_cell_and_its_reply_is_too_late(run: Any) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from jupyter_client.manager import KernelManager
 
-from over_ipc import over_ipc
+from over_ipc import kernel_over_ipc
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,21 +82,12 @@ class UsersKernel:
 
 @pytest.fixture
 def users_kernel(tmp_path: Path) -> Iterator[UsersKernel]:
-    manager = over_ipc(KernelManager, tmp_path, kernel_name="python3")
-    manager.start_kernel(extra_arguments=["--HistoryManager.enabled=False"])
-    client = manager.blocking_client()
-    client.start_channels()
-    try:
-        client.wait_for_ready(timeout=60)
+    with kernel_over_ipc(tmp_path, extra_arguments=["--HistoryManager.enabled=False"]) as client:
         kernel = UsersKernel(client)
         reply, _ = kernel.run(MAGIC.format(directory=str(tmp_path / "d")))
         assert reply["status"] == "ok", reply
         yield kernel
         kernel.run("end()")
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
-        manager.cleanup_resources()
 
 
 def test_a_cells_outputs_look_native(users_kernel: UsersKernel) -> None:
