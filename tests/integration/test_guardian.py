@@ -350,8 +350,9 @@ def test_in_the_foreground_a_command_that_ignores_sigterm_is_killed_after_the_gr
 
 
 def test_in_the_foreground_a_stopped_command_gets_its_sigterm() -> None:
-    process = guard(["--grace", "60"], ["sh", "-c", "trap 'exit 7' TERM; echo up; kill -STOP $$; sleep 600"])
-    assert wait_for_line(process) == "up"
+    process = guard(["--grace", "60"], ["sh", "-c", "trap 'exit 7' TERM; echo $$; kill -STOP $$; sleep 600"])
+    status = Path(f"/proc/{wait_for_line(process)}/status")
+    wait_until(lambda: "State:\tT" in status.read_text(), 5)
     process.terminate()
     assert finish(process)[0] == 7
 
