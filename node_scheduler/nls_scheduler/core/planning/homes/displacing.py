@@ -51,9 +51,10 @@ def displace_few(admission: Admission, gang: Sequence[Workload]) -> bool:
     With those who have the least harm to suffer, their queue may come down to its share before all have one; and who
     brings it down may have to go last, for the last member.
     """
-    tries = iter(range(_TRIED))
+    left = _TRIED
 
     def have_homes(members: Sequence[Workload]) -> bool:
+        nonlocal left
         if not members:
             return True
         first, others = members[0], partial(have_homes, members[1:])
@@ -61,16 +62,16 @@ def displace_few(admission: Admission, gang: Sequence[Workload]) -> bool:
         if admission.readmit(first) and others():
             return True
         admission.roll_back(checkpoint)
-        ways = ((attempt, way) for attempt in _attempts(admission, first) for way in attempt.ways_with_few())
-        for attempt, way in ways:
-            if next(tries, None) is None:
-                return False
-            if attempt.tried(way, others):
-                attempt.send_off()
-                return True
+        for attempt in _attempts(admission, first) if left else ():
+            for way in attempt.ways_with_few()[:left]:
+                left -= 1
+                if attempt.tried(way, others):
+                    attempt.send_off()
+                    return True
         return False
 
-    may_take = all(w.fewest_gpus == 1 for w in gang) and next(_attempts(admission, gang[0]), None) is not None
+    few = len(gang) <= _TRIED and all(w.fewest_gpus == 1 for w in gang)
+    may_take = few and next(_attempts(admission, gang[0]), None) is not None
     return may_take and (have_homes(gang) or have_homes(gang[::-1]))
 
 
