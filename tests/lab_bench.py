@@ -42,7 +42,8 @@ class LabBench(Bench):
     def __exit__(self, *error: object) -> None:
         self.wait(self._close_pages())
         if self._again is not None:
-            self._again.terminate()
+            # With a request under way Jupyter Server, asked to end, waits for ever for a thread of AnyIO's.
+            self._again.kill()
             self._again.wait(PATIENCE_S)
         super().__exit__(*error)
 

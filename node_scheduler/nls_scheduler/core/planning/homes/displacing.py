@@ -51,10 +51,9 @@ def displace_few(admission: Admission, gang: Sequence[Workload]) -> bool:
     With those who have the least harm to suffer, their queue may come down to its share before all have one; and who
     brings it down may have to go last, for the last member.
     """
-    left = _TRIED
+    tried: list[Callable[[], bool]] = []
 
     def have_homes(members: Sequence[Workload]) -> bool:
-        nonlocal left
         if not members:
             return True
         first, others = members[0], partial(have_homes, members[1:])
@@ -62,9 +61,11 @@ def displace_few(admission: Admission, gang: Sequence[Workload]) -> bool:
         if admission.readmit(first) and others():
             return True
         admission.roll_back(checkpoint)
-        for attempt in _attempts(admission, first) if left else ():
-            for way in attempt.ways_with_few()[:left]:
-                left -= 1
+        for attempt in _attempts(admission, first) if len(tried) < _TRIED else ():
+            for way in attempt.ways_with_few():
+                if len(tried) == _TRIED:
+                    return False
+                tried.append(way)
                 if attempt.tried(way, others):
                     attempt.send_off()
                     return True
