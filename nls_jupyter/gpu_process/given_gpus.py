@@ -11,13 +11,15 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_scheduler.drivers.selection import may_name_a_gpu, words_of
+from nls_scheduler.wire.protocol import VISIBLE_VARIABLE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 NOT_GIVEN: Final = (
-    f"{VARIABLE} chooses among the GPUs that this notebook has, counted from 0, and %s names none of them: it keeps "
-    "what it has. Which GPU that is, is the scheduler's choice; `%%gpu request --gpus N` asks for several."
+    f"{VISIBLE_VARIABLE} chooses among the GPUs that this notebook has, counted from 0, and %s names none of them: it "
+    "keeps what it has. Which GPU that is, is the scheduler's choice; `%%gpu request --gpus N` asks for several."
 )
 _SHOWN: Final = 100
 _Environ: Any = type(os.environ)
@@ -30,33 +32,29 @@ class Environment(_Environ):  # type: ignore[misc]
 
     def __setitem__(self, name: str, value: str) -> None:
         """A cell sets a variable."""
-        super().__setitem__(name, self._chosen(value) if name == VARIABLE and isinstance(value, str) else value)
+        super().__setitem__(name, self._chosen(value) if name == VISIBLE_VARIABLE and isinstance(value, str) else value)
 
     def __delitem__(self, name: str) -> None:
         """A cell removes one. Without a mask CUDA would see all GPUs: for CUDA it stays."""
         super().__delitem__(name)
-        if name == VARIABLE and Environment.given is not None:
+        if name == VISIBLE_VARIABLE and Environment.given is not None:
             os.putenv(name, Environment.given)
 
     def _chosen(self, value: str) -> str:
-        own = (Environment.given or "").split(",")
-        words = [str(int(word)) if word.strip().isdecimal() else word.strip() for word in value.split(",")]
-        if Environment.given is None or not _may_name_a_gpu(words[0]):
+        given, words = Environment.given, words_of(value)
+        if given is None or not may_name_a_gpu(words[0]):
             return value  # as it hides all of them
-        by_name = dict(zip(own, own, strict=True)) | {str(number): gpu for number, gpu in enumerate(own)}
+        own = given.split(",")
+        by_name = {name: gpu for number, gpu in enumerate(own) for name in (gpu, str(number))}
         chosen = [by_name[word] for word in dict.fromkeys(words) if word in by_name]
         if not chosen:
             warnings.warn(NOT_GIVEN % ascii(value[:_SHOWN]), RuntimeWarning, stacklevel=3)
         return ",".join(chosen or own)
 
 
-def _may_name_a_gpu(word: str) -> bool:
-    return word.isdecimal() or word.startswith(("GPU-", "MIG-"))
-
-
 def give(environment: Mapping[str, str | None]) -> None:
     """This process is given the GPUs of that environment."""
-    Environment.given = environment.get(VARIABLE)
+    Environment.given = environment.get(VISIBLE_VARIABLE)
 
 
 def keep() -> None:

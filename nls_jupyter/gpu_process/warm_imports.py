@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.gpu_process import given_gpus, priority
-from nls_jupyter.saved_state.process_settings import changed_since
+from nls_jupyter.saved_state.process_settings import changed_since, set_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -115,9 +115,5 @@ def become(environment: Mapping[str, str | None], cwd: str) -> None:
     if touched is not None:
         raise RuntimeError(f"the GPU was touched in advance: {touched}")
     given_gpus.give(environment)
-    for name, value in environment.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+    set_environment(environment)
     os.chdir(cwd)

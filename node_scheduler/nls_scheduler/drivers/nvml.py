@@ -21,6 +21,7 @@ from nls_scheduler.drivers.xids import verdict
 from nls_scheduler.processes.cgroups import cgroup_of
 from nls_scheduler.processes.guardian import read_stat
 from nls_scheduler.processes.proc import alive
+from nls_scheduler.wire.protocol import VISIBLE_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -208,7 +209,7 @@ class NvmlDriver:
 
     def environment(self, gpus: Sequence[GpuUuid]) -> Mapping[str, str]:
         """CUDA's own mask; by UUID it holds whatever order CUDA or the driver count in."""
-        return {"CUDA_VISIBLE_DEVICES": ",".join(gpus), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        return {VISIBLE_VARIABLE: ",".join(gpus), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     def close(self, *, in_use: bool = False) -> None:
         """Give the library back, which nobody else uses. Idempotent."""

@@ -30,15 +30,15 @@ class Selection:
     @classmethod
     def parse(cls, text: str) -> Self:
         """`0,GPU-…`, or `all`. Raises ValueError with one sentence for the user."""
-        words = _words(text)
+        words = words_of(text)
         if words == [_ALL]:
             return cls()
-        if not all(map(_may_name_a_gpu, words)):
+        if not all(map(may_name_a_gpu, words)):
             raise ValueError(
                 f"{text!r} does not name GPUs: write UUIDs or indexes with commas, for example 0,1 "
                 "(`nvidia-smi -L` lists them), or all."
             )
-        return cls(frozenset(map(_plain, words)))
+        return cls(frozenset(words))
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
@@ -48,7 +48,7 @@ class Selection:
         by the PCI bus, as with CUDA_DEVICE_ORDER=PCI_BUS_ID.
         """
         shown = environ.get(VISIBLE_VARIABLE)
-        return cls(frozenset(map(_plain, takewhile(_may_name_a_gpu, _words(shown))))) if shown else cls()
+        return cls(frozenset(takewhile(may_name_a_gpu, words_of(shown)))) if shown else cls()
 
     def pinned(self, found: Sequence[GpuInfo]) -> Selection:
         """The same of `found`, by UUID instead of by index: who is chosen once is not followed by another."""
@@ -74,15 +74,14 @@ class Selection:
         return f"This machine has no GPU {' and no GPU '.join(missing)}: it has {there}."
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",")]
+def words_of(text: str) -> list[str]:
+    """The words of `CUDA_VISIBLE_DEVICES`, and of `--gpus`: each number is written as its index is."""
+    words = (word.strip() for word in text.split(","))
+    return [str(int(word)) if word.isdecimal() else word for word in words]
 
 
-def _plain(word: str) -> str:
-    return str(int(word)) if word.isdecimal() else word
-
-
-def _may_name_a_gpu(word: str) -> bool:
+def may_name_a_gpu(word: str) -> bool:
+    """Whether it is a number, or the beginning of a UUID."""
     return word.isdecimal() or word.startswith(("GPU-", "MIG-"))
 
 

@@ -34,6 +34,7 @@ from nls_scheduler.drivers.simulated_memory import (
 from nls_scheduler.drivers.topology_file import MOST_GPUS, read_topology
 from nls_scheduler.processes.whose_files import make_private
 from nls_scheduler.units.sizes import format_bytes, parse_bytes
+from nls_scheduler.wire.protocol import VISIBLE_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -53,7 +54,6 @@ log = logging.getLogger(__name__)
 
 _SPEC = re.compile(r"^\s*(\d+)\s*[x×]\s*(\S.*?)\s*$")
 _GPUS_PER_NUMA_NODE = 4
-_DEVICE_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ class SimulatedDriver:
 
     def environment(self, gpus: Sequence[GpuUuid]) -> Mapping[str, str]:
         """Masks a process to `gpus` and leads it to the ledger."""
-        return {_DEVICE_VARIABLE: ",".join(gpus), SIMULATION_VARIABLE: str(self._directory)}
+        return {VISIBLE_VARIABLE: ",".join(gpus), SIMULATION_VARIABLE: str(self._directory)}
 
     def close(self, *, in_use: bool = False) -> None:
         """Remove the simulation's files unless it is `in_use`, or living processes are in them. Idempotent."""
@@ -269,7 +269,7 @@ class SimulatedGpu:
         ledgers = read_simulation(directory)
         if ledgers is None:
             raise SimulatedGpuLost(f"No simulated GPUs in {directory}: the daemon that simulated them has ended.")
-        mask = environ.get(_DEVICE_VARIABLE)
+        mask = environ.get(VISIBLE_VARIABLE)
         if mask is None:
             return tuple(cls(ledger) for ledger in ledgers)
         by_name = {str(index): ledger for index, ledger in enumerate(ledgers)}
