@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.simulator import SimulatedNode
 
 HOUR_S = 3600.0
+NOT_FOR_LONG = (Reason.BEING_FREED, Reason.WOULD_LEAVE, Reason.WAITS, Reason.RESTARTED)
 
 
 def comes_to_rest(node: SimulatedNode) -> None:
@@ -23,7 +24,7 @@ def comes_to_rest(node: SimulatedNode) -> None:
     without_end = [f"{type(c).__name__} {c.workload} {c.reason.kind}" for c in _orders(node)[len(ordered) :]]
     assert not without_end[:6], "it goes on without end"
     plan = node.state.plan
-    assert not [key for key, entry in plan.items() if entry.reason.kind is Reason.BEING_FREED], "nobody leaves any more"
+    assert not [key for key, entry in plan.items() if entry.reason.kind in NOT_FOR_LONG], "nobody leaves any more"
 
 
 def _orders(node: SimulatedNode) -> list[WorkloadCommand]:

@@ -16,6 +16,7 @@ from properties.test_queue_histories import QueueHistories
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
@@ -35,8 +36,11 @@ def untrue(state: NodeState) -> Iterator[str]:
 
 def _of_places(state: NodeState, workload: Workload, why: Why) -> Iterator[str]:
     target = state.plan[workload.id].target
-    if why.kind in THERE and workload.phase is Phase.RUNNING and workload.current != target:
+    is_off = workload.phase in (Phase.QUEUED, Phase.SUSPENDED)
+    if why.kind in THERE and (is_off or (workload.phase is Phase.RUNNING and workload.current != target)):
         yield "it is said to be where it is not"
+    if why.kind is Reason.BEING_FREED and not any(_is_being_freed(state, uuid) for uuid in why.gpus):
+        yield "nothing is being freed"
     if why.kind is Reason.NO_ROOM and Reason.NO_GPU not in (inner.kind for inner in why.because):
         named = {uuid for inner in why.because for uuid in inner.gpus}
         for uuid, gpu in state.gpus.items():
@@ -44,6 +48,11 @@ def _of_places(state: NodeState, workload: Workload, why: Why) -> Iterator[str]:
             opens = pool.enabled and pool.name in workload.spec.pools
             if opens and uuid not in state.usable and uuid not in named:
                 yield f"{gpu.label} is out of service, and that is not said"
+
+
+def _is_being_freed(state: NodeState, uuid: GpuUuid) -> bool:
+    leave = (w.phase is Phase.SUSPENDING or uuid not in state.plan[w.id].target for w in state.on(uuid))
+    return bool(state.gpus[uuid].releasing) or any(leave)
 
 
 def _of_others(state: NodeState, workload: Workload, why: Why) -> Iterator[str]:

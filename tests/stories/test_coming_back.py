@@ -252,3 +252,19 @@ def test_one_plan_tells_of_all_who_start_together_whether_they_stay(monkeypatch:
     stage.health(0, healthy=True)
     assert stage.runs(*names)
     assert len(plans) == 1
+
+
+def test_who_would_have_to_leave_again_at_once_reads_so_and_starts_after_a_while_where_nobody_is_on_the_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = Stage(1)
+    stage.notebook("alice", 0.25)
+    stage.health(0, healthy=False)
+    stage.cell_starts("alice")
+    assert stage.workload("alice").sent_off_early
+    monkeypatch.setattr("nls_scheduler.core.orders.who_would_stay.targets_in", lambda state: ({}, frozenset()))
+    stage.health(0, healthy=True)
+    assert stage.phase("alice") == "suspended"
+    assert stage.reason("alice") == stage.why(Reason.WOULD_LEAVE, gpus=[0])
+    stage.after(stage.node.state.policy.cool_down_s)
+    assert stage.runs("alice")

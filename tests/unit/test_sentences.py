@@ -152,6 +152,11 @@ TABLE = [
     ),
     (Why(Reason.HELD, gpus=(A, B), bytes=(12 * GIB,)), "GPU 0 and GPU 1 are held by other processes (12 GiB)"),
     (Why(Reason.BEING_FREED, gpus=(A, B)), "GPU 0 and GPU 1 are being freed"),
+    (Why(Reason.WOULD_LEAVE, gpus=(A,)), "as things are it would have to leave GPU 0 again at once"),
+    (
+        Why(Reason.RESTARTED, numbers=(3.0,)),
+        "the daemon has started again, and waits 3 s for who runs to tell of itself",
+    ),
     (Why(Reason.RESERVED, who=(BOB,)), "room is reserved for bob, which comes before it"),
     (
         Why(Reason.SAVED_ABOVE_REQUEST, bytes=(12 * GIB, 8 * GIB), because=(YIELDS_NOT,)),

@@ -19,13 +19,13 @@ from nls_scheduler.core.model.commands import (
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.values import replace, updated
 from nls_scheduler.core.model.workload import Move, Order, Phase
+from nls_scheduler.core.orders.beside_who_comes import beside_who_comes
 from nls_scheduler.core.orders.giving import give
 from nls_scheduler.core.orders.next_order import keep_limit, next_order
 from nls_scheduler.core.orders.refusals import refusal
 from nls_scheduler.core.orders.who_would_stay import SentOffEarly
 from nls_scheduler.core.planning.claims import settle_claims
 from nls_scheduler.core.planning.line import joined
-from nls_scheduler.core.planning.making_room.allowances import while_some_leave
 from nls_scheduler.core.planning.places import trims
 from nls_scheduler.core.planning.places.failed_allocations import answer_wanted
 from nls_scheduler.core.planning.plan import make_plan
@@ -64,7 +64,7 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
         entry, workload = plan.entries[workload_id], state.workloads[workload_id]
         decided = next_order(state, workload, entry) or keep_limit(workload) or trims.order(workload, entry)
         if decided is Order.START and workload.sent_off_early and not early.may_start(state, workload):
-            waits = replace(entry, reason=Why(Reason.BEING_FREED, gpus=entry.target))
+            waits = replace(entry, reason=Why(Reason.WOULD_LEAVE, gpus=entry.target))
             decided, state = None, replace(state, plan={**state.plan, workload_id: waits})
             wakes.append(early.starts_anyway_at(state, workload))
         refused = None if decided is None else refusal(state, workload, entry, decided)
@@ -76,19 +76,12 @@ def step(state: NodeState, event: Event) -> tuple[NodeState, tuple[Command, ...]
             state, command = give(state, workload, entry, decided)
             commands.append(command)
     if any(isinstance(command, StartProcess | ThawProcess) for command in commands):
-        state = _beside_who_comes(state)
+        state = beside_who_comes(state)
     at = _next_timer_at(state, wakes)
     if at is not None:
         commands.append(SetTimer(at=at))
     timer_at = state.timer_at if at is None else at
     return replace(state, settled=state.workloads == facts.workloads, timer_at=timer_at), tuple(commands)
-
-
-def _beside_who_comes(state: NodeState) -> NodeState:
-    """With what everybody may use beside those who have been told to come, while others are still to leave."""
-    targets = {key: entry.target for key, entry in state.plan.items()}
-    now = while_some_leave(state, targets, {key: entry.allowance_bytes for key, entry in state.plan.items()})
-    return replace(state, plan={key: updated(e, allowance_bytes=now[key]) for key, e in state.plan.items()})
 
 
 def _is_at_rest(workload: Workload, entry: PlanEntry) -> bool:

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.events import Event
 
-VERSION: Final = 6
+VERSION: Final = 7
 """Of all that is written: a newer one's journal is refused, where what nobody knows would look like damage.
 
 1: every text is plain. 2: longer ones of events, snapshots and the history are packed, see `pack`. 3: Gpus that the
 daemon was started without, and who stays on a Gpu that takes nobody. 4: whether an interrupt has reached its cell.
 5: that variables were not saved in time. 6: for whom an order was given, and how a workload has left its Gpus.
+7: that one waits as it would have to leave again, or as the daemon has just started.
 `tests/unit/journal_format.json` has every field.
 """
 LOCK_TIMEOUT_S: Final = 5.0

@@ -56,6 +56,8 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.NO_ROOM: "no room for {w.demand}: {w.because}",
     Reason.HELD: "{w.gpus_are} held by {w.holders}",
     Reason.BEING_FREED: "{w.gpus_are} being freed",
+    Reason.WOULD_LEAVE: "as things are it would have to leave {w.gpus} again at once",
+    Reason.RESTARTED: "the daemon has started again, and waits {w.seconds} for who runs to tell of itself",
     Reason.RESERVED: "room is reserved for {w.who}, which comes before it",
     Reason.SAVED_ABOVE_REQUEST: (
         "its saved state of {w.at_least[0]} is more than its request of {w.sizes[1]}; {w.because}"

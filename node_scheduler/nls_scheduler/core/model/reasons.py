@@ -55,6 +55,8 @@ class Reason(StrEnum):
     NO_ROOM = "no-room"
     HELD = "gpu-held"
     BEING_FREED = "gpu-being-freed"
+    WOULD_LEAVE = "would-leave-again"
+    RESTARTED = "daemon-restarted"
     RESERVED = "room-reserved"
     SAVED_ABOVE_REQUEST = "saved-state-above-request"
     USED_ABOVE_REQUEST = "use-above-request"

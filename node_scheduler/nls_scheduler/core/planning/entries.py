@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 _SAID: Final = attrgetter(*(field.name for field in fields(PlanEntry)))
-_WHY_THERE: Final = (Reason.AT_HOME, Reason.AT_HOME_WITH_BURST, Reason.BORROWS)
+WHY_THERE: Final = (Reason.AT_HOME, Reason.AT_HOME_WITH_BURST, Reason.BORROWS)
+"""What is told of one that is where it is to be, or comes there next."""
 _NEEDED: Final = (Reason.NEEDED, Reason.NEEDED_WHILE_IDLE)
 _WHAT_WAS: Final = frozenset(
     {
@@ -234,7 +235,7 @@ def _why_frozen(
     waits = draft.homes.waits.get(workload.id) or draft.waits.get(workload.id) or Why(Reason.WAITS)
     if target:
         waits = _why_there(draft, workload, target, cause)
-        if waits.kind in _WHY_THERE:
+        if waits.kind in WHY_THERE:
             return Why(Reason.GOES_ON, gpus=target)
     return freezing.why_it_stands(draft.state, frozen, waits)
 
@@ -299,12 +300,14 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
         is_there = cause is not None and not set(draft.state.workloads[cause].current).isdisjoint(lacking)
         holder = cause if is_there else _holder(draft, workload, lacking)
         if holder is None:
-            return Why(Reason.BEING_FREED, gpus=lacking)
+            return _why_lacking(draft.state, lacking)
         is_on = draft.state.workloads[holder].current
         held = tuple(uuid for uuid in lacking if uuid in is_on) or lacking  # others hold the others
         return as_before(draft, workload, Reason.HELD, held, who=mentions(draft, holder))
     if workload.phase is Phase.QUEUED and workload.spec.gang is not None and not _gang_may_come(draft, workload):
         return Why(Reason.GANG_WITHOUT_ROOM, names=(workload.spec.gang,))
+    if draft.state.quiet and not workload.current:
+        return Why(Reason.RESTARTED, numbers=(draft.state.policy.reconnect_grace_s,))
     home = draft.homes.homes[workload.id]
     kind, size_bytes = _what_is_said(draft, workload, target, home)
     because = why_nobody_comes(draft, workload, target) if workload.present else ()
@@ -313,6 +316,15 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
     elif kind is Reason.BORROWS:
         because = (Why(Reason.HOME, gpus=home),)
     return as_before(draft, workload, kind, target, bytes_=(size_bytes,), because=because)
+
+
+def _why_lacking(state: NodeState, gpus: tuple[GpuUuid, ...]) -> Why:
+    """What `gpus` lack room for, as nobody of the workloads holds them: what is on its way out, or a stranger's."""
+    if releasing := tuple([uuid for uuid in gpus if state.gpus[uuid].releasing]):
+        return Why(Reason.BEING_FREED, gpus=releasing)
+    if held := tuple([uuid for uuid in gpus if state.gpus[uuid].unplaced_bytes]):
+        return Why(Reason.HELD, gpus=held, bytes=(sum(state.gpus[uuid].unplaced_bytes for uuid in held),))
+    return Why(Reason.WAITS)
 
 
 def _what_is_said(
