@@ -82,7 +82,7 @@ class Interpreter:
             self._aspects += started.aspects()
             places += [process_objects.at_exit(), *ipython_objects.of_shell(shell), hidden.place()]
             places.append(ipython_session.names_of_results(shell))
-            places.append(Patches(shell).place())
+            places += Patches(shell).places()
         self._aspects += library_settings.of_libraries()  # after IPython's, such as %precision, which sets NumPy's
         self._places = Places(places)
         #: Aspects as they were when the process started, or right after their module's import.

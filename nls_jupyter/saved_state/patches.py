@@ -1,6 +1,7 @@
-"""What cells set on modules and classes of libraries: `pd.DataFrame.shares = shares`, `tqdm.monitor_interval = 0`.
+"""What cells set on modules and classes of libraries (`pd.DataFrame.shares = shares`), or put into what these hold.
 
-Which attributes these are is read in the cells: to compare whole libraries after each cell would take too long.
+Which attributes (`tqdm.monitor_interval = 0`) and contents (`nltk.data.path.append(folder)`) these are is read in the
+cells: to compare whole libraries after each cell would take too long.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import re
 import sys
 import types
 from collections import ChainMap
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.inputtransformer2 import TransformerManager
 
+from nls_jupyter.saved_state.looks import ATOMS
 from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.places import Place
 
@@ -24,11 +27,21 @@ if TYPE_CHECKING:
     from nls_jupyter.saved_state.places import Entry
 
     Owner = types.ModuleType | type
+    _Target = tuple[ast.expr, str, bool]
+    """Whose attribute, its name, and whether that stays and its content changes."""
 
-_MAY_SET = re.compile(r"\.\s*\w+[^=\n]*=(?!=)|\bsetattr\b")
+_CHANGE_A_LIST = ("append", "extend", "insert", "remove", "reverse", "sort", "pop", "clear")
+_CHANGE_OTHERS = ("add", "update", "discard", "setdefault", "popitem", "difference_update", "intersection_update")
+_CHANGE: Final = frozenset((*_CHANGE_A_LIST, *_CHANGE_OTHERS))
+_MAY_SET = re.compile(rf"\.\s*\w+[^=\n]*=(?!=)|\bsetattr\b|\bdel\b|\.\s*(?:{'|'.join(sorted(_CHANGE))})\s*\(")
 # What is set there is kept by other means, or each process's own.
 _KEPT_OTHERWISE: Final = frozenset({"builtins", "__main__"})
+_CONTENTS_KEPT_OTHERWISE: Final = frozenset({"sys", "warnings", "logging"})
 _ENVIRONMENTS: Final = frozenset({"environ", "environb"})
+_CONTAINERS: Final = (list, dict, set)
+_DEEP: Final = 10
+_MANY: Final = 10_000
+_MORE: Final = "more than plain values"
 # Python and IPython set these where they were not; what else `sys` has as the process starts stays that process's.
 _OF_A_PROMPT: Final = re.compile(r"last_\w+|ps\d")
 
@@ -39,26 +52,40 @@ class Patches:
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         self._looked_at = 0
-        self._found: dict[str, tuple[Owner, str]] = {}
+        self._set: dict[str, tuple[Owner, str]] = {}
+        self._filled: dict[str, tuple[Owner, str]] = {}
         self._of_sys = frozenset(vars(sys))
 
-    def place(self) -> Place:
-        """Each with its owner, which comes back with its library."""
-        return Place("attribute", self._entries, self._put)
+    def places(self) -> tuple[Place, Place]:
+        """Attributes, each with its owner, which comes back with its library; and contents of lists, dicts and sets."""
+        return Place("attribute", self._attributes, self._put), Place("content", self._contents, self._fill)
 
-    def _entries(self) -> Iterator[tuple[Hashable, Entry]]:
-        cells = self._shell.history_manager.input_hist_parsed
-        # The last one may be another one by now: two parts of a notebook's cell have one number.
-        for cell in cells[min(self._looked_at, max(0, len(cells) - 1)) :]:
-            for owner, name in _set_in(cell, self._shell.user_ns):
-                if not self._is_the_processs(owner, name):
-                    self._note(owner, name)
-        self._looked_at = len(cells)
-        for label, (owner, name) in self._found.items():
+    def _attributes(self) -> Iterator[tuple[Hashable, Entry]]:
+        self._read()
+        for label, (owner, name) in self._set.items():
             if name in vars(owner):
                 yield label, (owner, name, vars(owner)[name])
             elif isinstance(owner, types.ModuleType) and owner.__spec__ is not None and hasattr(owner, name):
                 yield label, (owner, name, getattr(owner, name))  # behind a property, as in PyTorch
+
+    def _contents(self) -> Iterator[tuple[Hashable, Entry]]:
+        self._read()
+        for label, (owner, name) in self._filled.items():
+            held = vars(owner).get(name)
+            if label not in self._set and type(held) in _CONTAINERS:
+                yield label, (owner, name, held if _is_plain(held) else _MORE)
+
+    def _read(self) -> None:
+        """What is in the cells that nobody has looked at yet."""
+        cells = self._shell.history_manager.input_hist_parsed
+        # The last one may be another one by now: two parts of a notebook's cell have one number.
+        for cell in cells[min(self._looked_at, max(0, len(cells) - 1)) :]:
+            for owner, name, within in _set_in(cell, self._shell.user_ns):
+                if within and owner.__name__ not in _CONTENTS_KEPT_OTHERWISE:
+                    self._filled[_label(owner, name)] = owner, name
+                elif not within and not self._is_the_processs(owner, name):
+                    self._set[_label(owner, name)] = owner, name
+        self._looked_at = len(cells)
 
     def _is_the_processs(self, owner: Owner, name: str) -> bool:
         """Whether it is kept by other means, or each process has its own."""
@@ -66,31 +93,52 @@ class Patches:
             return name in self._of_sys or _OF_A_PROMPT.fullmatch(name) is not None
         return owner.__name__ == "os" and name in _ENVIRONMENTS
 
-    def _note(self, owner: Owner, name: str) -> None:
-        prefix = "" if isinstance(owner, types.ModuleType) else f"{owner.__module__}."
-        self._found[f"{prefix}{owner.__name__}.{name}"] = owner, name
-
     def _put(self, owner: Owner, name: str, value: Any) -> None:
         """Raises RuntimeError for a function in the place of the library's own: without that one it could not go on."""
         own = vars(owner).get(name, value)
         if isinstance(value, types.FunctionType) and own is not value:
             raise RuntimeError("it takes the place of the library's own: run its cell again")
         setattr(owner, name, value)
-        self._note(owner, name)
+        self._set[_label(owner, name)] = owner, name
+
+    def _fill(self, owner: Owner, name: str, value: Any) -> None:
+        """Others hold the library's own, too: it gets what `value` has. Raises RuntimeError where that was not kept."""
+        self._filled[_label(owner, name)] = owner, name
+        if value == _MORE:
+            raise RuntimeError("it holds more than plain values, and is as the library makes it: run its cell again")
+        own = vars(owner)[name]
+        if own != value or list(own) != list(value):
+            own.clear()
+            (own.extend if isinstance(own, list) else own.update)(value)
 
 
-def _set_in(cell: str, names: Mapping[str, Any]) -> Iterator[tuple[Owner, str]]:
-    """Owner and name of each attribute that `cell` sets on what a library holds."""
+def _label(owner: Owner, name: str) -> str:
+    prefix = "" if isinstance(owner, types.ModuleType) else f"{owner.__module__}."
+    return f"{prefix}{owner.__name__}.{name}"
+
+
+def _is_plain(held: Any, depth: int = 0) -> bool:
+    """Whether it consists of plain values, not all too many nor deep, that nobody has to be asked about."""
+    if type(held) in ATOMS:
+        return True
+    if type(held) not in (*_CONTAINERS, tuple, frozenset) or depth > _DEEP or len(held) > _MANY:
+        return False
+    parts = chain(held, held.values()) if isinstance(held, dict) else held
+    return all(_is_plain(part, depth + 1) for part in parts)
+
+
+def _set_in(cell: str, names: Mapping[str, Any]) -> Iterator[tuple[Owner, str, bool]]:
+    """Owner and name of each attribute that `cell` sets on what a library holds, or changes the content of (`True`)."""
     targets, imported = _all_targets(cell)
     known = ChainMap(dict(names), {name: found for name, path in imported if (found := _imported(path)) is not None})
-    for whose, name in targets:
+    for whose, name, within in targets:
         owner = _owner(whose, known)
         if owner is not None:
-            yield owner, name
+            yield owner, name, within
 
 
 @functools.lru_cache(maxsize=2)
-def _all_targets(cell: str) -> tuple[tuple[tuple[ast.expr, str], ...], tuple[tuple[str, str], ...]]:
+def _all_targets(cell: str) -> tuple[tuple[_Target, ...], tuple[tuple[str, str], ...]]:
     """What `cell` may set, and what its imports name, which a function may have to itself.
 
     The last cell is asked about in each save until there is a next one; only what its names mean can change.
@@ -132,12 +180,24 @@ def _imported(path: str) -> Any:
     return sys.modules.get(path) or getattr(sys.modules.get(module), name, None)
 
 
-def _targets(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+def _targets(node: ast.AST) -> Iterator[_Target]:
     match node:
         case ast.Attribute(value=whose, attr=name, ctx=ast.Store()):
-            yield whose, name
+            yield whose, name, False
         case ast.Call(func=ast.Name(id="setattr"), args=[whose, ast.Constant(value=str(name)), _]):
-            yield whose, name
+            yield whose, name, False
+        case ast.Call(func=ast.Attribute(value=held, attr=change)) if change in _CHANGE:
+            yield from _content(held)
+        case ast.Subscript(value=held, ctx=ast.Store() | ast.Del()):
+            yield from _content(held)
+
+
+def _content(held: ast.expr) -> Iterator[_Target]:
+    """Of `nltk.data.path`, or what is in it: `dask.config.config["array"]`."""
+    while isinstance(held, ast.Subscript):
+        held = held.value
+    if isinstance(held, ast.Attribute):
+        yield held.value, held.attr, True
 
 
 def _owner(whose: ast.expr, names: Mapping[str, Any]) -> Owner | None:

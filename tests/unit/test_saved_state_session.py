@@ -271,6 +271,31 @@ def test_what_cells_set_on_modules_and_classes_of_libraries_is_set_again():
     assert carried_on(before, after) == []
 
 
+def test_what_cells_put_into_lists_and_dicts_of_libraries_is_in_them_again():
+    before = (
+        "import keyword, mimetypes, html.entities as entities, networkx as nx, pandas as pd\n"
+        "from keyword import kwlist\nknown = mimetypes.knownfiles\n"
+        "mimetypes.knownfiles.append('/mine'); entities.name2codepoint['mine'] = 65; del entities.codepoint2name[38]\n"
+        "nx.rows, nx.seen, nx.deep = [1], {1}, {'a': {'b': [1]}}\n#%%\n"
+        "nx.rows.append(2); nx.seen.add(2); nx.deep['a']['b'].append(3)\n"
+        "def more():\n    import keyword as words\n    words.softkwlist += ['mine']; words.kwlist.extend(['mine'])\nmore()\n"
+    )
+    after = (
+        "assert mimetypes.knownfiles[-1] == '/mine' and mimetypes.knownfiles.count('/mine') == 1\n"
+        "assert entities.name2codepoint['mine'] == 65 and 38 not in entities.codepoint2name\n"
+        "assert keyword.softkwlist[-1] == keyword.kwlist[-1] == 'mine' and keyword.kwlist.count('mine') == 1\n"
+        "assert (nx.rows, nx.seen, nx.deep) == ([1, 2], {1, 2}, {'a': {'b': [1, 3]}})\n"
+    )
+    assert carried_on(before, after) == []
+
+
+def test_objects_that_a_cell_has_put_into_what_a_library_holds_are_named():
+    before = "import copyreg\nclass Mine: pass\ncopyreg.dispatch_table[Mine] = lambda mine: (Mine, ())\n"
+    (lost,) = carried(before, "assert Mine not in copyreg.dispatch_table")
+    why = "RuntimeError: it holds more than plain values, and is as the library makes it: run its cell again"
+    assert lost == ["content: copyreg.dispatch_table", why]
+
+
 def test_what_a_magic_or_a_function_with_imports_of_its_own_sets_on_libraries_is_set_again():
     before = (
         "%%time\nimport pandas as pd\npd.DataFrame.owner = 'me'\n%precision 3\n#%%\n"
