@@ -31,6 +31,8 @@ for ignored in (signal.SIGINT, signal.SIGQUIT):
 
 # PyTorch's threads that wait for one another leave the cores to the other tests.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# Keras looks for TensorFlow unless it is told of another backend.
+os.environ.setdefault("KERAS_BACKEND", "torch")
 
 # What is drawn is the same on every machine, however busy, or a newcomer's first run may fail by chance; `make explore`
 # draws anew. Properties take the rest of their settings from the profile when they are imported.

@@ -370,6 +370,22 @@ TORCH_FUNCTION_FROM: Final = Seam(
     set_in="__call__",
 )
 
+# -- Keras ------------------------------------------------------------------------------------------------------------
+_KERAS = "3.8 to 3.15"
+_AS_KERAS_PICKLES = "models of Keras are saved as Keras itself pickles them, without what they share with other names"
+
+KERAS_SAVEABLE: Final = Seam("keras.src.saving.keras_saveable", "KerasSaveable", _KERAS, _AS_KERAS_PICKLES)
+KERAS_NODE: Final = Seam("keras.src.ops.node", "Node", _KERAS, _AS_KERAS_PICKLES)
+KERAS_ARGUMENTS: Final = Seam("keras.src.ops.symbolic_arguments", "SymbolicArguments", _KERAS, _AS_KERAS_PICKLES)
+KERAS_TENSOR: Final = Seam("keras.src.backend.common.keras_tensor", "KerasTensor", _KERAS, _AS_KERAS_PICKLES)
+KERAS_TRACKER: Final = Seam("keras.src.utils.tracking", "Tracker", _KERAS, _AS_KERAS_PICKLES)
+KERAS_STATE: Final = Seam(
+    "keras.src.backend.common.global_state",
+    "GLOBAL_STATE_TRACKER",
+    _KERAS,
+    "Keras' settings do not come back with the GPU process, and new layers have the names of those that are there",
+)
+
 #: All of the table.
 SEAMS: Final = tuple(seam for seam in tuple(globals().values()) if isinstance(seam, Seam))
 

@@ -18,6 +18,7 @@ from nls_jupyter.saved_state import (
     accessors,
     ipython_objects,
     ipython_session,
+    keras_settings,
     library_settings,
     loggers,
     logging_settings,
@@ -74,7 +75,7 @@ class Interpreter:
         colors = registered_colors.RegisteredColors()
         virtual = virtual_subclasses.VirtualSubclasses()
         places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places(), *registered_types.places()]
-        places += [accessors.place(), virtual.place(), url_opener.place()]
+        places += [accessors.place(), virtual.place(), url_opener.place(), keras_settings.place()]
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
@@ -83,6 +84,7 @@ class Interpreter:
             places += [process_objects.at_exit(), *ipython_objects.of_shell(shell), hidden.place()]
             places.append(ipython_session.names_of_results(shell))
             places += Patches(shell).places()
+        self._aspects += keras_settings.of_keras()
         self._aspects += library_settings.of_libraries()  # after IPython's, such as %precision, which sets NumPy's
         self._places = Places(places)
         #: Aspects as they were when the process started, or right after their module's import.

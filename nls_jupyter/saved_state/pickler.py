@@ -28,6 +28,7 @@ from nls_jupyter.saved_state import (
     inline,
     ipython_parts,
     kd_trees,
+    keras_objects,
     libraries,
     log_handlers,
     loggers,
@@ -68,9 +69,7 @@ class Rules:
         self.namespaces = {id(namespace) for namespace in namespaces}
         self.libraries = libraries.loaded(self.regions)
         self.unsavable = tuple(reducers.unsavable_types())
-        of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets)
-        of_libraries = (*of_kinds, argument_parsers, kd_trees, soups, sympy_polynomials, time_zones)
-        self.families = tuple(family for of_kind in of_libraries for family in of_kind.families())
+        self.families = _families(self.regions)
         self.handlers: dict[type, Callable[[Any], Any] | None] = _own_handlers(self.regions)
         self.lookers: dict[type, Looker] = wrappers.lookers()
         for library in self.libraries:
@@ -91,13 +90,19 @@ class Rules:
         """The same with regions of their own, for trying."""
         rules = Rules.__new__(Rules)
         rules.regions = Regions()
-        rules.namespaces, rules.unsavable, rules.families = self.namespaces, self.unsavable, self.families
+        rules.namespaces, rules.unsavable, rules.families = self.namespaces, self.unsavable, _families(rules.regions)
         rules.libraries = libraries.loaded(rules.regions)
         rules.handlers = _own_handlers(rules.regions)
         for library in rules.libraries:
             rules.handlers.update(library.handlers())
         rules.handlers.update(ipython_parts.handlers())
         return rules
+
+
+def _families(regions: Regions) -> tuple[tuple[type, Callable[[Any], Any]], ...]:
+    of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets)
+    of_libraries = (*of_kinds, argument_parsers, kd_trees, soups, sympy_polynomials, time_zones)
+    return (*(each for of_kind in of_libraries for each in of_kind.families()), *keras_objects.families(regions))
 
 
 def _own_handlers(regions: Regions) -> dict[type, Callable[[Any], Any] | None]:

@@ -140,6 +140,8 @@ class Regions:
         self.met_gpu = False
         #: Types of objects that may be in a cycle with a container that needs their hash.
         self.hashed: set[type] = set()
+        #: Objects whose attributes came into the stream with another one's, or are coming now, by identity.
+        self.brought: set[int] = set()
         self._storages: dict[object, Storage] = {}
 
     def add(self, source: Source, key: object = None, culprit: object = None) -> int:
@@ -180,7 +182,8 @@ class Regions:
         return sum(source.size_bytes for source in self.sources[first:])
 
     def rewind(self, count: int) -> None:
-        """Forget all but the first `count` regions."""
+        """Forget all but the first `count` regions, and what was brought into the stream."""
+        self.brought.clear()
         del self.sources[count:], self.keys[count:]
         while self.buffers and self.buffers[-1] >= count:
             self.buffers.pop()

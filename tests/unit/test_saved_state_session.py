@@ -278,7 +278,8 @@ def test_what_cells_put_into_lists_and_dicts_of_libraries_is_in_them_again():
         "mimetypes.knownfiles.append('/mine'); entities.name2codepoint['mine'] = 65; del entities.codepoint2name[38]\n"
         "nx.rows, nx.seen, nx.deep = [1], {1}, {'a': {'b': [1]}}\n#%%\n"
         "nx.rows.append(2); nx.seen.add(2); nx.deep['a']['b'].append(3)\n"
-        "def more():\n    import keyword as words\n    words.softkwlist += ['mine']; words.kwlist.extend(['mine'])\nmore()\n"
+        "def more():\n    import keyword as words\n"
+        "    words.softkwlist += ['mine']; words.kwlist.extend(['mine'])\nmore()\n"
     )
     after = (
         "assert mimetypes.knownfiles[-1] == '/mine' and mimetypes.knownfiles.count('/mine') == 1\n"
