@@ -65,7 +65,7 @@ def _reduce(regions: Regions, kinds: tuple[type, ...], thing: Any) -> Any:
     return object.__new__, (type(thing),), [(one, *_attributes(one)) for one in brought], None, None, fill_all
 
 
-def _is_left_to_keras(kind: type) -> bool:
+def _is_left_to_keras(kind: Any) -> bool:
     own = (seams.KERAS_SAVEABLE.here().__reduce__, object.__reduce__)
     return kind.__reduce__ in own and kind.__reduce_ex__ is object.__reduce_ex__
 
