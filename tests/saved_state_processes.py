@@ -37,6 +37,10 @@ def live(fd, verb, cells):
         missing += [(m.name, m.reason) for m in saver.save(names, cell=None).missing]
     print(json.dumps({"missing": missing}))
 
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    for name in sys.argv.pop().split():
+        __import__(name)
 within_s, asked = int(sys.argv.pop()), socket.socket(fileno=int(sys.argv.pop()))
 while True:
     data, descriptors, _, _ = socket.recv_fds(asked, 1 << 20, 3)
@@ -65,11 +69,11 @@ while True:
 
 
 @functools.cache
-def _beginning() -> socket.socket:
-    """To the process from which all others come; it ends with this one."""
+def _beginning(imports: str) -> socket.socket:
+    """To the process from which all others come that have `imports`; it ends with this one."""
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", BEGINNING, str(its.fileno()), str(WITHIN_S)],
+        [sys.executable, "-W", "error", "-c", BEGINNING, str(its.fileno()), str(WITHIN_S), imports],
         pass_fds=[its.fileno()],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
@@ -83,9 +87,12 @@ def _beginning() -> socket.socket:
     return ours
 
 
-def in_process(fd, verb, cells, **environment):
-    """What a new process names that restores the state in `fd`, runs `cells`, and saves, as `verb` says."""
-    beginning = _beginning()
+def in_process(fd, verb, cells, imports="", **environment):
+    """What a new process names that restores the state in `fd`, runs `cells`, and saves, as `verb` says.
+
+    `imports`: modules that it has from the beginning, as they take longer than all the rest.
+    """
+    beginning = _beginning(imports)
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         asked = json.dumps([verb, textwrap.dedent(cells), {**os.environ, **environment}])
         socket.send_fds(beginning, [asked.encode()], [fd, out.fileno(), err.fileno()])
@@ -96,11 +103,12 @@ def in_process(fd, verb, cells, **environment):
     return json.loads(said.splitlines()[-1])["missing"]
 
 
-def carried(before, after, **environment):
+def carried(before, after, imports="", **environment):
     """Run `before` in one process and `after` in the next; what was named."""
     fd = os.memfd_create("test")
     try:
-        return in_process(fd, "save", before, NLS_TEST="1", **environment) + in_process(fd, "restore", after)
+        named = in_process(fd, "save", before, imports, NLS_TEST="1", **environment)
+        return named + in_process(fd, "restore", after, imports)
     finally:
         os.close(fd)
 

@@ -70,6 +70,7 @@ class Interpreter:
             library_settings.numpy_errors(),
             library_settings.numpy_formatters(),
             library_settings.pandas_functions(),
+            library_settings.plotly_templates(),
             library_settings.sympy_printers(),
         ]
         colors = registered_colors.RegisteredColors()

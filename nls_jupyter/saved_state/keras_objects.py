@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between import seams
+from nls_jupyter.saved_state.looks import Look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -45,22 +46,34 @@ _NODE: Final = re.compile(r"(\d+)(_ib-\d+)")
 
 
 def families(regions: Regions) -> Iterator[tuple[type, Callable[[Any], Any]]]:
-    """The base classes and the reducer of all of them, if Keras is imported.
+    """The base classes and the reducer of all of them, if Keras is imported."""
+    yield from ((kind, functools.partial(_reduce, regions)) for kind in _kinds())
 
-    With TensorFlow, whose variables and functions are not objects of Python alone, Keras' own way remains.
-    """
+
+def looker(kind: type) -> Callable[[Any], Look] | None:
+    """How a walk sees one, if it is saved so."""
+    return _look if issubclass(kind, _kinds()) and _is_left_to_keras(kind) else None
+
+
+def _look(thing: Any) -> Look:
+    attributes = {name: value for name, value in vars(thing).items() if name not in _COMPILED}
+    return Look("\0".join(attributes).encode(), (type(thing), *attributes.values()))
+
+
+def _kinds() -> tuple[type, ...]:
+    """None with TensorFlow, whose variables and functions are not objects of Python alone: Keras' own way remains."""
     kinds = tuple(kind for part in _PARTS if (kind := part.here(None)) is not None)
-    if len(kinds) == len(_PARTS) and sys.modules["keras"].backend.backend() != "tensorflow":
-        yield from ((kind, functools.partial(_reduce, regions, kinds)) for kind in kinds)
+    config = getattr(sys.modules.get("keras"), "config", None)  # none of one that could not be imported
+    return kinds if config is not None and len(kinds) == len(_PARTS) and config.backend() != "tensorflow" else ()
 
 
-def _reduce(regions: Regions, kinds: tuple[type, ...], thing: Any) -> Any:
+def _reduce(regions: Regions, thing: Any) -> Any:
     """Nobody's own way of pickling is gone past but Keras'."""
     if not _is_left_to_keras(type(thing)):
         return NotImplemented
     if id(thing) in regions.brought:
         return object.__new__, (type(thing),)
-    brought = [one for one in _all_behind(thing, kinds) if id(one) not in regions.brought]
+    brought = [one for one in _all_behind(thing) if id(one) not in regions.brought]
     regions.brought.update(map(id, brought))
     return object.__new__, (type(thing),), [(one, *_attributes(one)) for one in brought], None, None, fill_all
 
@@ -70,14 +83,14 @@ def _is_left_to_keras(kind: Any) -> bool:
     return kind.__reduce__ in own and kind.__reduce_ex__ is object.__reduce_ex__
 
 
-def _all_behind(first: Any, kinds: tuple[type, ...]) -> list[Any]:
+def _all_behind(first: Any) -> list[Any]:
     """`first` and all others of Keras' that its attributes lead to, directly or in containers."""
-    found, seen, behind = [first], {id(first)}, [vars(first)]
+    kinds, found, seen, behind = _kinds(), [first], {id(first)}, [vars(first)]
     while behind:
         held = behind.pop()
         for part in held.values() if isinstance(held, dict) else held:
-            is_one = isinstance(part, kinds)
-            if id(part) in seen or not (is_one or isinstance(part, _CONTAINERS)):
+            is_one = issubclass(type(part), kinds)
+            if id(part) in seen or not (is_one or issubclass(type(part), _CONTAINERS)):
                 continue
             seen.add(id(part))
             if not is_one:

@@ -298,12 +298,39 @@ def _set_tqdm_of_pandas(state: tuple[Any, dict[str, Any]]) -> None:
     bar.pandas(**options)
 
 
-def _plotly() -> tuple[str, str]:
-    return _of("plotly.io").renderers.default, _of("plotly.io").templates.default
+def _plotly() -> tuple[str, str | None]:
+    """A template of the user's that is the default is told with itself."""
+    default = _of("plotly.io").templates.default
+    return _of("plotly.io").renderers.default, default if default in _plotlys_own() else None
 
 
-def _set_plotly(state: tuple[str, str]) -> None:
-    _of("plotly.io").renderers.default, _of("plotly.io").templates.default = state
+def _set_plotly(state: tuple[str, str | None]) -> None:
+    _of("plotly.io").renderers.default = state[0]
+    if state[1] is not None:
+        _of("plotly.io").templates.default = state[1]
+
+
+@functools.cache
+def _plotlys_own() -> frozenset[str | None]:
+    return frozenset((None, *type(_of("plotly.io").templates)()))
+
+
+def plotly_templates() -> Place:
+    """What cells have made of `plotly.io.templates`, each with whether it is the default."""
+
+    def entries() -> Iterator[tuple[Hashable, Entry]]:
+        templates: Any = getattr(sys.modules.get("plotly.io"), "templates", ())  # else it is only being imported
+        for name in templates:
+            if name not in _plotlys_own():
+                yield name, (name, templates.default == name, templates[name])
+
+    def put(name: str, is_default: bool, template: Any) -> None:  # noqa: FBT001 - a part of an entry
+        templates = importlib.import_module("plotly.io").templates
+        templates[name] = template
+        if is_default:
+            templates.default = name
+
+    return Place("template of plotly", entries, put)
 
 
 _ALTAIR = ("data_transformers", "renderers")

@@ -1,4 +1,4 @@
-"""Classes that cells have given to pandas, matplotlib and sqlite3: `dtype="mine"`, `projection="mine"`, adapters.
+"""Classes that cells have given to pandas, matplotlib, sqlite3 and Gymnasium: `dtype="mine"`, `make("Mine-v0")`.
 
 What a library's own class is registered for comes back with the import of that library.
 """
@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between import seams
+from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.places import Place, is_librarys_object, name_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def places() -> tuple[Place, ...]:
         Place("scale", _scales, _put_scale, comes_by_itself=is_librarys_object),
         Place("sqlite3 adapter", _adapters, _put_adapter, lambda _, parts: name_of(parts[0])),
         Place("sqlite3 converter", _converters, lambda name, made: _sqlite3().register_converter(name, made)),
+        Place("environment", _environments, _put_environment),
         Place("unit", _units, _put_unit, lambda _, parts: name_of(parts[0])),
     )
 
@@ -99,3 +101,17 @@ def _units() -> Iterator[tuple[Hashable, Entry]]:
 
 def _put_unit(kind: type, converter: Any) -> None:
     importlib.import_module("matplotlib.units").registry[kind] = converter
+
+
+def _environments() -> Iterator[tuple[Hashable, Entry]]:
+    """Of a class of the user's, or one that is found in a module of the user's."""
+    registry = getattr(getattr(sys.modules.get("gymnasium"), "envs", None), "registry", {})  # else being imported
+    for name, spec in list(registry.items()):
+        made_by = spec.entry_point
+        is_found = isinstance(made_by, str)
+        if is_the_users_module(made_by.partition(":")[0]) if is_found else not is_librarys_object(made_by):
+            yield name, (name, spec)
+
+
+def _put_environment(name: str, spec: Any) -> None:
+    importlib.import_module("gymnasium").envs.registry[name] = spec

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-
 import pytest
 
-from saved_state_processes import carried, carried_on
+from saved_state_processes import carried
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="Keras is not installed here")
-
-BACKEND = os.environ.get("NLS_TEST_KERAS_BACKEND", "torch")
-IMPORTS = f"""
-import os, warnings
+IMPORTS = """
+import warnings
 warnings.simplefilter("ignore")
-os.environ["KERAS_BACKEND"] = "{BACKEND}"
 import keras, numpy as np
 from keras import layers
 x, y = np.ones((4, 3), "float32"), np.ones((4, 2), "float32")
@@ -133,7 +126,7 @@ assert keras.saving.get_registered_name(Triple) == "mine>Triple" and keras.utils
 assert keras.config.dtype_policy().name == "mixed_float16" and keras.config.epsilon() == 1e-5
 assert not keras.config.is_interactive_logging_enabled() and (draw() == expected).all()
 """
-LONG = pytest.mark.long
+LONG = pytest.mark.long("models of Keras")
 STATES = [
     pytest.param(SHARED, STILL_SHARED, id="what a model shares with names"),
     pytest.param(VAE, STILL_A_VAE, id="a model of a class of cells", marks=LONG),
@@ -144,9 +137,4 @@ STATES = [
 
 @pytest.mark.parametrize(("before", "after"), STATES)
 def test_it_is_as_it_was_in_the_next_process(before: str, after: str) -> None:
-    assert carried(before, after) == []
-
-
-@pytest.mark.long
-def test_it_is_so_in_the_next_process_but_one() -> None:
-    assert carried_on(SHARED, STILL_SHARED) == []
+    assert carried(before, after, "keras") == []

@@ -290,6 +290,24 @@ def test_what_cells_put_into_lists_and_dicts_of_libraries_is_in_them_again():
     assert carried_on(before, after) == []
 
 
+def test_environments_and_templates_of_cells_are_found_by_their_names_again():
+    before = (
+        "import gymnasium as gym, plotly.io as pio\nfrom plotly.graph_objects import Figure, layout\n"
+        "class Env(gym.Env):\n    observation_space = action_space = gym.spaces.Discrete(2)\n"
+        "    def reset(self, **given): super().reset(**given); return 1, {}\n"
+        "    def step(self, action): return 1, 1.0, False, False, {}\n"
+        "gym.register('Mine-v0', entry_point=Env, max_episode_steps=3)\n"
+        "gym.register('Named-v0', entry_point='__main__:Env'); env = gym.make('Mine-v0'); env.reset(seed=3)\n"
+        "pio.templates['mine'] = layout.Template(layout={'title': {'text': 'mine'}}); pio.templates.default = 'mine'\n"
+    )
+    after = (
+        "env.step(0)\n"
+        "assert type(gym.make('Mine-v0').unwrapped) is type(gym.make('Named-v0').unwrapped) is Env\n"
+        "assert pio.templates.default == 'mine' and Figure().layout.template.layout.title.text == 'mine'\n"
+    )
+    assert carried_on(before, after) == []
+
+
 def test_objects_that_a_cell_has_put_into_what_a_library_holds_are_named():
     before = "import copyreg\nclass Mine: pass\ncopyreg.dispatch_table[Mine] = lambda mine: (Mine, ())\n"
     (lost,) = carried(before, "assert Mine not in copyreg.dispatch_table")
