@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from nls_jupyter.saved_state import figures, handles, inline, keras_objects, loggers, looks, sentinels, widgets
+from nls_jupyter.saved_state import figures, handles, inline, loggers, looks, sentinels, widgets
 from nls_jupyter.saved_state.bulk import Bulk
 from nls_jupyter.saved_state.kinds import module_of
 from nls_jupyter.saved_state.looks import OwnGlobals, held_by_array
@@ -292,7 +292,7 @@ class Graph:
         looker = None if issubclass(kind, self._leaves) else widgets.looker(kind) or figures.looker(kind)
         if looker is not None:
             return looker
-        if (looker := loggers.looker(kind) or keras_objects.looker(kind)) is not None:
+        if (looker := loggers.looker(kind)) is not None:
             return looker
         if issubclass(kind, enum.Enum) and looks.importable(kind):
             self._atoms |= {kind}

@@ -15,7 +15,6 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between import seams
-from nls_jupyter.saved_state.looks import Look
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -48,16 +47,6 @@ _NODE: Final = re.compile(r"(\d+)(_ib-\d+)")
 def families(regions: Regions) -> Iterator[tuple[type, Callable[[Any], Any]]]:
     """The base classes and the reducer of all of them, if Keras is imported."""
     yield from ((kind, functools.partial(_reduce, regions)) for kind in _kinds())
-
-
-def looker(kind: type) -> Callable[[Any], Look] | None:
-    """How a walk sees one, if it is saved so."""
-    return _look if issubclass(kind, _kinds()) and _is_left_to_keras(kind) else None
-
-
-def _look(thing: Any) -> Look:
-    attributes = {name: value for name, value in vars(thing).items() if name not in _COMPILED}
-    return Look("\0".join(attributes).encode(), (type(thing), *attributes.values()))
 
 
 def _kinds() -> tuple[type, ...]:
