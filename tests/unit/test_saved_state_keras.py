@@ -126,6 +126,29 @@ assert keras.saving.get_registered_name(Triple) == "mine>Triple" and keras.utils
 assert keras.config.dtype_policy().name == "mixed_float16" and keras.config.epsilon() == 1e-5
 assert not keras.config.is_interactive_logging_enabled() and (draw() == expected).all()
 """
+BROKEN = (
+    IMPORTS
+    + """
+class Holder: pass
+class Model(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.inner, self.pieces = layers.Dense(1), (piece for piece in ())
+    def call(self, x): return self.inner(x)
+one, other, broken = Holder(), Holder(), Model()
+broken(x)
+base = keras.Sequential([keras.Input((3,)), layers.Dense(4)])
+model = keras.Sequential([base, layers.Dense(2)])
+model.compile(loss="mse", optimizer="adam")
+model.fit(x, y, verbose=0)
+one.model, one.pieces, other.base, other.pieces = model, broken.pieces, base, broken.pieces
+was, optimizer = model.predict(x, verbose=0), model.optimizer
+"""
+)
+STILL_BESIDE_IT = """
+assert model.layers[0] is base and model.optimizer is optimizer and (model.predict(x, verbose=0) == was).all()
+model.fit(x, y, verbose=0)
+"""
 LONG = pytest.mark.long("models of Keras")
 STATES = [
     pytest.param(SHARED, STILL_SHARED, id="what a model shares with names"),
@@ -138,3 +161,9 @@ STATES = [
 @pytest.mark.parametrize(("before", "after"), STATES)
 def test_it_is_as_it_was_in_the_next_process(before: str, after: str) -> None:
     assert carried(before, after, "keras") == []
+
+
+@pytest.mark.long("models of Keras")
+def test_what_cannot_be_kept_of_one_takes_no_other_along() -> None:
+    why = "it holds a generator"
+    assert carried(BROKEN, STILL_BESIDE_IT, "keras") == [[name, why] for name in ("one", "other", "broken")]
