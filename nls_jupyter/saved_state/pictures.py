@@ -29,6 +29,7 @@ def of_shell(shell: Any) -> tuple[Aspect, ...]:
         ),
         Aspect("matplotlib's backend", _backend, lambda state: _set_backend(shell, state), "matplotlib", early=True),
         Aspect("matplotlib's rcParams", _rc_params, _set_rc_params, "matplotlib", early=True),
+        Aspect("matplotlib's fonts", _fonts, _add_fonts, "matplotlib.font_manager"),
     )
 
 
@@ -76,6 +77,20 @@ def _set_backend(shell: Any, state: Mapping[str, Any]) -> None:
         pyplot.switch_backend(state["name"])
     matplotlib.rcParams["backend"] = state["name"]
     matplotlib.interactive(state["interactive"])
+
+
+def _fonts() -> list[str]:
+    """The files of all that it knows."""
+    known = sys.modules["matplotlib.font_manager"].fontManager
+    return [font.fname for font in (*known.ttflist, *known.afmlist)]
+
+
+def _add_fonts(kept: list[str]) -> None:
+    """Those that cells have added. Raises FileNotFoundError for a file that is gone."""
+    known = {*_fonts()}
+    for path in kept:
+        if path not in known:
+            sys.modules["matplotlib.font_manager"].fontManager.addfont(path)
 
 
 def _rc_params() -> dict[str, Any] | None:

@@ -308,6 +308,17 @@ def test_environments_and_templates_of_cells_are_found_by_their_names_again():
     assert carried_on(before, after) == []
 
 
+def test_fonts_that_cells_have_added_are_found_again(tmp_path):
+    added = tmp_path / "mine.ttf"
+    before = (
+        "import shutil\nfrom matplotlib import font_manager as fonts, get_data_path\n"
+        f"added = shutil.copy(get_data_path() + '/fonts/ttf/DejaVuSans.ttf', {str(added)!r})\n"
+        "fonts.fontManager.addfont(added)\n"
+    )
+    after = "assert [font.name for font in fonts.fontManager.ttflist if font.fname == added] == ['DejaVu Sans']\n"
+    assert carried_on(before, after) == []
+
+
 def test_objects_that_a_cell_has_put_into_what_a_library_holds_are_named():
     before = "import copyreg\nclass Mine: pass\ncopyreg.dispatch_table[Mine] = lambda mine: (Mine, ())\n"
     (lost,) = carried(before, "assert Mine not in copyreg.dispatch_table")
