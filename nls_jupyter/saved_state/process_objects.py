@@ -35,6 +35,8 @@ _SIGNALS = (
 _COME_AND_GO = frozenset(
     {"_", "get_ipython", "display", "exit", "quit", "copyright", "credits", "license", "__IPYTHON__"}
 )
+# What libraries written in C have for each other, as TensorFlow: their imports put it there.
+_OF_C = "PyCapsule"
 _HOOKS = {
     "sys.excepthook": sys,
     "sys.unraisablehook": sys,
@@ -70,7 +72,7 @@ def _name_of_signal(number: signal.Signals, _: Entry) -> str:
 
 def _builtins() -> Iterator[tuple[Hashable, Entry]]:
     for name, value in list(vars(builtins).items()):
-        if name not in _COME_AND_GO:
+        if name not in _COME_AND_GO and type(value).__name__ != _OF_C:
             yield name, (name, value)
 
 

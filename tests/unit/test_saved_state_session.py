@@ -308,6 +308,11 @@ def test_environments_and_templates_of_cells_are_found_by_their_names_again():
     assert carried_on(before, after) == []
 
 
+def test_what_a_library_in_c_has_among_the_builtins_is_its_own():
+    before = "import builtins, datetime\nbuiltins.__internals_of_c__, builtins.mine = datetime.datetime_CAPI, [1]\n"
+    assert carried_on(before, "assert mine == [1] and not hasattr(__builtins__, '__internals_of_c__')\n") == []
+
+
 def test_fonts_that_cells_have_added_are_found_again(tmp_path):
     added = tmp_path / "mine.ttf"
     before = (
