@@ -379,6 +379,27 @@ KERAS_NODE: Final = Seam("keras.src.ops.node", "Node", _KERAS, _AS_KERAS_PICKLES
 KERAS_ARGUMENTS: Final = Seam("keras.src.ops.symbolic_arguments", "SymbolicArguments", _KERAS, _AS_KERAS_PICKLES)
 KERAS_TENSOR: Final = Seam("keras.src.backend.common.keras_tensor", "KerasTensor", _KERAS, _AS_KERAS_PICKLES)
 KERAS_TRACKER: Final = Seam("keras.src.utils.tracking", "Tracker", _KERAS, _AS_KERAS_PICKLES)
+KERAS_VARIABLES: Final = Seam(
+    "keras.src.optimizers.base_optimizer:BaseOptimizer",
+    "_trainable_variables",
+    _KERAS,
+    "an optimizer of Keras does not know its variables again after a move of the GPU process",
+    set_in="__init__",
+)
+KERAS_OPERATIONS: Final = Seam(
+    "keras.src.ops.function:Function",
+    "_operations",
+    _KERAS,
+    "a model of Keras has no configuration after a move of the GPU process",
+    set_in="__init__",
+)
+KERAS_LOSSES: Final = Seam(
+    "keras.src.layers.layer:Layer",
+    "_losses",
+    _KERAS,
+    "losses that a layer of Keras has added are told after its next call only, after a move of the GPU process",
+    set_in="__init__",
+)
 KERAS_STATE: Final = Seam(
     "keras.src.backend.common.global_state",
     "GLOBAL_STATE_TRACKER",

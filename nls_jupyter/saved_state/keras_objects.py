@@ -36,10 +36,10 @@ _PARTS: Final = (
     seams.KERAS_TRACKER,
 )
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
-# What a model makes of its own steps at the next call where it has none; the last one is PyTorch's.
-_COMPILED: Final = ("train_function", "test_function", "predict_function", "_compiled_call_impl")
+# What a model makes of its own steps at the next call where it has none.
+_COMPILED: Final = ("train_function", "test_function", "predict_function")
 # What these lead to is what others of the attributes have by where it is.
-_NUMBERED: Final = ("_trainable_variables", "_operations", "_losses")
+_NUMBERED: Final = (seams.KERAS_VARIABLES, seams.KERAS_OPERATIONS, seams.KERAS_LOSSES)
 _NODE: Final = re.compile(r"(\d+)(_ib-\d+)")
 """Of a node in a model: where its operation is, and which call of that (`keras.src.ops.function.make_node_key`)."""
 
@@ -96,7 +96,7 @@ def _attributes(thing: Any) -> tuple[Attributes, Numbered, Stored]:
     stored, numbered = {}, {}
     for name, numbers in attributes.pop("stored_ids", {}).items():
         stored[name] = [one for one in attributes["config"][name][1] if id(one) in numbers]
-    there = {id(one): one for name in _NUMBERED for one in attributes.get(name) or ()}
+    there = {id(one): one for known in _NUMBERED for one in attributes.get(known.name) or ()}
     for name, value in attributes.items():
         if isinstance(value, (set, dict)) and value and (found := _without_numbers(value, there)) is not None:
             numbered[name] = found
