@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     _Target = tuple[ast.expr, str, bool]
     """Whose attribute, its name, and whether that stays and its content changes."""
 
-_CHANGE_A_LIST = ("append", "extend", "insert", "remove", "reverse", "sort", "pop", "clear")
-_CHANGE_OTHERS = ("add", "update", "discard", "setdefault", "popitem", "difference_update", "intersection_update")
-_CHANGE: Final = frozenset((*_CHANGE_A_LIST, *_CHANGE_OTHERS))
-_MAY_SET = re.compile(rf"\.\s*\w+[^=\n]*=(?!=)|\bsetattr\b|\bdel\b|\.\s*(?:{'|'.join(sorted(_CHANGE))})\s*\(")
+# What changes a list, a dict or a set.
+_CHANGE: Final = (
+    *("append", "extend", "insert", "remove", "reverse", "sort", "pop", "clear"),
+    *("add", "update", "discard", "setdefault", "popitem", "difference_update", "intersection_update"),
+)
+_MAY_SET = re.compile(rf"\.\s*\w+[^=\n]*=(?!=)|\bsetattr\b|\bdel\b|\.\s*(?:{'|'.join(_CHANGE)})\s*\(")
 # What is set there is kept by other means, or each process's own.
 _KEPT_OTHERWISE: Final = frozenset({"builtins", "__main__"})
 _CONTENTS_KEPT_OTHERWISE: Final = frozenset({"sys", "warnings", "logging"})
@@ -130,6 +132,8 @@ def _is_plain(held: Any, depth: int = 0) -> bool:
 def _set_in(cell: str, names: Mapping[str, Any]) -> Iterator[tuple[Owner, str, bool]]:
     """Owner and name of each attribute that `cell` sets on what a library holds, or changes the content of (`True`)."""
     targets, imported = _all_targets(cell)
+    if not targets:
+        return  # as in most cells, each of which is asked about for attributes and for contents
     known = ChainMap(dict(names), {name: found for name, path in imported if (found := _imported(path)) is not None})
     for whose, name, within in targets:
         owner = _owner(whose, known)

@@ -11,7 +11,6 @@ from nls_scheduler.core.planning.making_room.allowances import while_some_leave
 from nls_scheduler.core.planning.making_room.rooms import has_room
 
 if TYPE_CHECKING:
-    from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.core.model.state import NodeState, PlanEntry
     from nls_scheduler.core.model.workload import Workload
 
@@ -30,14 +29,11 @@ def beside_who_comes(state: NodeState) -> NodeState:
 
 def _who_came_first(state: NodeState, workload: Workload, entry: PlanEntry) -> Why:
     """The largest of those on what `workload` was to have: with who has just been told to come, they leave no room."""
-    lacking = {uuid for uuid in entry.target if not has_room(state, workload, state.gpus[uuid])}
+    lacking = [uuid for uuid in entry.target if not has_room(state, workload, state.gpus[uuid])]
     there = {w.id: w for uuid in lacking for w in state.on(uuid)}.values()
     if not there:
         gang = workload.spec.gang
         return Why(Reason.WAITS) if gang is None else Why(Reason.GANG_WITHOUT_ROOM, names=(gang,))
     holder = max(there, key=lambda w: (w.size_bytes, w.id))
-    return Why(Reason.HELD, gpus=_in_order(entry, lacking.intersection(holder.current)), who=(holder.mention,))
-
-
-def _in_order(entry: PlanEntry, gpus: set[GpuUuid]) -> tuple[GpuUuid, ...]:
-    return tuple([uuid for uuid in entry.target if uuid in gpus])
+    held = tuple([uuid for uuid in lacking if uuid in holder.current])
+    return Why(Reason.HELD, gpus=held, who=(holder.mention,))
