@@ -128,10 +128,12 @@ class Aside:
             os.waitpid(between, 0)
         with self._hears:
             self._hears.settimeout(0)  # what was sent is there: whoever sends it is gone
-            self._know(self._introduced())
-            self._wait(self._within_s)
-            with contextlib.suppress(BlockingIOError):
-                how = self._hears.recv(1)
+            copy = self._introduced()
+            self._know(copy)
+            if copy is not None:  # without, it does not begin, and all that it could tell is that it stopped
+                self._wait(self._within_s)
+                with contextlib.suppress(BlockingIOError):
+                    how = self._hears.recv(1)
         self._know(None)
         self._over(next((name for name, code in _CODES.items() if how == bytes([code])), FAILED))
 

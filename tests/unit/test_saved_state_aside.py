@@ -102,7 +102,8 @@ def pid_of(copy):
     """Once it is the copy's: before, it is that of what is in between, which is this process's child."""
 
     def found():
-        fields = Path(f"/proc/self/fdinfo/{copy._pidfd}").read_text(encoding="ascii")
+        with copy._using_pidfd:
+            fields = Path(f"/proc/self/fdinfo/{copy._pidfd}").read_text(encoding="ascii")
         pid = int(fields.partition("\nPid:")[2].split()[0])
         with contextlib.suppress(psutil.NoSuchProcess, ValueError):
             return pid if psutil.Process(pid).ppid() != os.getpid() else None
@@ -350,19 +351,27 @@ def test_a_copy_that_hangs_before_it_begins_has_failed_and_the_process_saves_its
     assert same(restored(copies.saver), namespace(2, 2))
 
 
-def test_a_copy_that_nobody_could_end_does_not_begin(monkeypatch, tmp_path):
+@pytest.mark.parametrize("waited_for", ["_introduced", "_know"])
+def test_a_copy_that_nobody_could_end_does_not_begin(monkeypatch, tmp_path, waited_for):
+    """Whenever it ends: before it is asked after, or while it is."""
+    lives, until_gone = os.pipe()
+    of_aside = getattr(Aside, waited_for)
+
+    def once_it_is_gone(*args):
+        assert os.read(lives, 1) == b""
+        return of_aside(*args)
+
     def gone_before_it_tells(*_):
         os._exit(1)
 
     monkeypatch.setattr(aside.socket, "send_fds", gone_before_it_tells)
-    lives, until_gone = os.pipe()
+    monkeypatch.setattr(Aside, waited_for, once_it_is_gone)
     over, ended = [], threading.Event()
     worked = tmp_path / "worked"
     Aside(lambda _: worked.touch(), lambda how: (over.append(how), ended.set()))
     os.close(until_gone)
-    assert os.read(lives, 1) == b""
-    os.close(lives)
     assert ended.wait(WITHIN_S)
+    os.close(lives)
     assert over == [FAILED]
     assert not worked.exists()
 
