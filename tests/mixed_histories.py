@@ -30,6 +30,8 @@ Event = tuple[str, dict[str, Any]]
 LENGTHS = (30, 60, 120)
 LOSSES_FROM = 1_000_000
 """Histories from this number on have journals that lose their ends, too."""
+SILENCE_FROM = 2_000_000
+"""Histories from this number on have drivers that tell nothing of a Gpu for a while, too."""
 SECONDS = (0.0, 0.5, 20.0, 40.0)
 
 
@@ -119,6 +121,11 @@ def drawn(number: int) -> History:
         "connect": connect, "slices": draw.chance(0.3),
     }  # fmt: skip
     may_happen = dict(_may_happen(draw, queues=queues, strangers=start["strangers"]))
+    if number >= SILENCE_FROM:
+        may_happen["the_driver_tells_nothing_of_a_gpu"] = (
+            1,
+            lambda: {"gpu": draw.randint(0, 3), "silent": draw.chance(0.5)},
+        )
     names = list(may_happen)
     weights = [weight * draw.choice([0.3, 1.0, 1.0, 3.0]) for weight, _ in may_happen.values()]
     happens = draw.choices(names, weights, k=draw.choice(LENGTHS))

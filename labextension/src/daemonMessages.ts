@@ -119,6 +119,7 @@ export const daemonMessages = (trans: ITranslate): string[] => [
   trans.__('the daemon has lost its journal, and waits %1 for who runs to tell of itself'),
   trans.__('the daemon has started again, and waits %1 for who runs to tell of itself'),
   trans.__('the daemon was started without it'),
+  trans.__('the driver does not tell how much of %1 is in use'),
   trans.__('the pool %1'),
   trans.__('the pool %1 is off'),
   trans.__('the requests on %1 would be more than it has'),

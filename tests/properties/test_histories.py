@@ -348,6 +348,12 @@ class Histories(RuleBasedStateMachine):
         uuids = sorted(self.node.state.gpus)
         self.node.set_health(uuids[gpu % len(uuids)], healthy=healthy)
 
+    @rule(gpu=st.integers(0, 3), silent=st.booleans())
+    def the_driver_tells_nothing_of_a_gpu(self, gpu, silent):
+        uuids = sorted(self.node.state.gpus)
+        (self.node.silent.add if silent else self.node.silent.discard)(uuids[gpu % len(uuids)])
+        self.node.sample()
+
     @invariant()
     def processes_fit_in_memory(self):
         if hasattr(self, "node"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from effort import examples
-from mixed_histories import drawn
+from mixed_histories import SILENCE_FROM, drawn
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Phase
 from properties.test_histories import Histories
@@ -41,13 +41,23 @@ def _of_places(state: NodeState, workload: Workload, why: Why) -> Iterator[str]:
         yield "it is said to be where it is not"
     if why.kind is Reason.BEING_FREED and not any(_is_being_freed(state, uuid) for uuid in why.gpus):
         yield "nothing is being freed"
+    for uuid in _said_to_be_out(why):
+        if uuid in state.gpus and state.gpus[uuid].healthy and uuid not in state.stuck:
+            yield f"{state.gpus[uuid].label} is said to be out of service"
     if why.kind is Reason.NO_ROOM and Reason.NO_GPU not in (inner.kind for inner in why.because):
         named = {uuid for inner in why.because for uuid in inner.gpus}
         for uuid, gpu in state.gpus.items():
             pool = state.policy.pool_of(gpu)
             opens = pool.enabled and pool.name in workload.spec.pools
             if opens and uuid not in state.usable and uuid not in named:
-                yield f"{gpu.label} is out of service, and that is not said"
+                yield f"{gpu.label} gets nobody, and that is not said"
+
+
+def _said_to_be_out(why: Why) -> Iterator[GpuUuid]:
+    if why.kind is Reason.OUT_OF_SERVICE:
+        yield from why.gpus
+    for inner in why.because:
+        yield from _said_to_be_out(inner)
 
 
 def _is_being_freed(state: NodeState, uuid: GpuUuid) -> bool:
@@ -91,7 +101,7 @@ def _used(state: NodeState, queue: str, pool: str) -> float:
     return used / max(there.values(), default=1)
 
 
-@pytest.mark.parametrize("first", [0, 31, 61, 91, 1000, 2000])
+@pytest.mark.parametrize("first", [0, 31, 61, 91, 1000, 2000, SILENCE_FROM, SILENCE_FROM + 31])
 def test_what_is_told_is_so(first: int) -> None:
     for number in range(first, first + examples(12)):
         history = drawn(number)

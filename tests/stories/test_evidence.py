@@ -101,6 +101,13 @@ def test_a_gpu_that_gives_no_answer_gets_nobody_new_and_loses_nobody() -> None:
     assert stage.runs("alice", "bob")
 
 
+def test_a_gpu_of_which_the_driver_tells_nothing_is_not_said_to_be_out_of_service() -> None:
+    stage = Stage(1)
+    stage.node.tell(ev.MemorySampled(1.0, {}))
+    stage._ids["alice"] = stage.node.submit(name="alice", request_bytes=GIB)
+    assert stage.reason("alice") == stage.no_room(1 / 16, stage.why(Reason.USE_UNTOLD, gpus=[0]))
+
+
 def test_a_gpu_that_vanishes_is_left_by_the_deadline_and_then_forgotten() -> None:
     stage = Stage(2, reclaim_deadline_s=30.0)
     stage.notebook("alice")

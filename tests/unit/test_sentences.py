@@ -256,6 +256,7 @@ TABLE = [
     ),
     (Why(Reason.OUT_OF_SERVICE, gpus=(A,)), "GPU 0 is out of service"),
     (Why(Reason.OUT_OF_SERVICE, gpus=(A, B)), "GPU 0 and GPU 1 are out of service"),
+    (Why(Reason.USE_UNTOLD, gpus=(A, B)), "the driver does not tell how much of GPU 0 and GPU 1 is in use"),
     (
         Why(Reason.STAYS, gpus=(A,), bytes=(8 * GIB,), because=(OUT,)),
         (

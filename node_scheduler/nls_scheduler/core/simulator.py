@@ -107,6 +107,7 @@ class SimulatedNode:
         watched: whether invariants are checked after each step and the history is kept; not where weeks are played.
         pending: commands sent and not answered yet, oldest first.
         context_bytes: memory of a process that has allocated nothing.
+        silent: of which Gpus the driver tells nothing.
         deaf: whether cells ignore that they are interrupted.
         freezes: whether the driver can freeze processes in place.
         host_bytes: what of them fits into host memory; `None`: whatever they hold.
@@ -120,6 +121,7 @@ class SimulatedNode:
     processes: list[SimulatedProcess] = field(default_factory=list)
     pending: list[WorkloadCommand] = field(default_factory=list)
     strangers: dict[GpuUuid, int] = field(default_factory=dict)
+    silent: set[GpuUuid] = field(default_factory=set)
     history: list[tuple[Event, tuple[Command, ...]]] = field(default_factory=list)
     deaf: bool = False
     freezes: bool = False
@@ -301,7 +303,7 @@ class SimulatedNode:
         """Ask the virtual driver: memory of every process that lives or lingers."""
         self.processes = [p for p in self.processes if p.alive or p.lingers]
         readings = {}
-        for uuid in self.state.gpus:
+        for uuid in (uuid for uuid in self.state.gpus if uuid not in self.silent):
             here = [p for p in self.processes if uuid in p.gpus and not p.frozen]
             known = [p for p in here if p.workload in self.state.workloads or p.id in self._releasing()]
             placed = tuple(ev.PlacedUse(p.workload, p.id, p.held_bytes) for p in known)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.events import Event
 
-VERSION: Final = 7
+VERSION: Final = 8
 """Of all that is written: a newer one's journal is refused, where what nobody knows would look like damage.
 
 1: every text is plain. 2: longer ones of events, snapshots and the history are packed, see `pack`. 3: Gpus that the

@@ -116,6 +116,7 @@ _SENTENCES: Final[Mapping[Reason, str]] = {
     Reason.ENDED_UNSEEN: "it ended unseen",
     Reason.ADOPTED: "the daemon had lost its journal, and its supervisor told how it is",
     Reason.OUT_OF_SERVICE: "{w.gpus_are} out of service{w.colon}",
+    Reason.USE_UNTOLD: "the driver does not tell how much of {w.gpus} is in use",
     Reason.NO_GPU: "{w.holder_of_none} has no GPU in service",
     Reason.NO_POOL: "no pool {w.any_name} is configured any more",
     Reason.POOL_OFF: "the pool {w.any_name} is off",

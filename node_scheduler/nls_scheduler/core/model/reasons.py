@@ -107,6 +107,7 @@ class Reason(StrEnum):
 
     # Gpus
     OUT_OF_SERVICE = "gpu-out-of-service"
+    USE_UNTOLD = "gpu-use-untold"
     NO_GPU = "no-gpu-in-service"
     NO_POOL = "pool-not-configured"
     POOL_OFF = "pool-off"

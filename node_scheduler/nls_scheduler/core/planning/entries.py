@@ -152,14 +152,15 @@ def _cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Wor
         moved_for = draft.homes.moved_for.get(key)
         if moved_for is not None and (workload.current or _is_to_be_on(draft, moved_for, target)):
             return moved_for
-    if workload.current or not workload.wants_gpu or _is_out_of_service(draft, key):
+    if workload.current or not workload.wants_gpu or _is_unusable(draft, key):
         return None
     return _holder(draft, workload, target)
 
 
-def _is_out_of_service(draft: Draft, workload: WorkloadId) -> bool:
+def _is_unusable(draft: Draft, workload: WorkloadId) -> bool:
+    """Whether it waits for Gpus on which nothing new may be placed."""
     why = draft.waits.get(workload)
-    return why is not None and why.kind is Reason.OUT_OF_SERVICE
+    return why is not None and why.kind in (Reason.OUT_OF_SERVICE, Reason.USE_UNTOLD)
 
 
 def _owner_as_cause(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> WorkloadId | None:

@@ -189,7 +189,7 @@ def _starves_at(state: NodeState, unit: list[Workload]) -> float | None:
 
 
 def _holders(admission: Admission) -> dict[GpuUuid, Why]:
-    """Who holds each Gpu on paper, of those that somebody holds or that are out of service."""
+    """Who holds each Gpu on paper, of those that somebody holds or that get nobody."""
     state, homes = admission.state, admission.result.homes
     at_home: dict[GpuUuid, list[Workload]] = {uuid: [] for uuid in state.gpus}
     for workload in admission.admitted():
@@ -200,8 +200,8 @@ def _holders(admission: Admission) -> dict[GpuUuid, Why]:
         why = held_by(gpu, at_home[gpu.uuid])
         gets_nobody = not gpu.healthy or gpu.uuid in state.stuck
         if gets_nobody or (why is None and gpu.uuid not in state.usable):
-            held[gpu.uuid] = Why(Reason.OUT_OF_SERVICE, gpus=(gpu.uuid,))
-        elif why is not None:
+            why = state.why_unusable((gpu.uuid,))
+        if why is not None:
             held[gpu.uuid] = why
     return held
 

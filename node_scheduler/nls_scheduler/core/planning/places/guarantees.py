@@ -186,7 +186,7 @@ def _claim_home(draft: Draft, workload: Workload) -> None:
     home = draft.homes.homes[workload.id]
     if not all(uuid in draft.rooms.gpus for uuid in home):
         out = tuple(uuid for uuid in home if uuid not in draft.rooms.gpus)
-        draft.waits[workload.id] = Why(Reason.OUT_OF_SERVICE, gpus=out)
+        draft.waits[workload.id] = draft.state.why_unusable(out)
         return
     draft.rooms.add(workload, home)
     for uuid in home:
