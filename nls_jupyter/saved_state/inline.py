@@ -46,8 +46,8 @@ class Layouts:
         if not values:
             return (), ()
         if len(values) not in self._known:
-            self._known[len(values)] = _learn(thing, kind)
-            return None
+            self._known[len(values)] = _learn(thing, kind, len(values))
+            return self.of(thing)  # as the next save finds it, for which it may have a dict now
         layout = self._known[len(values)]
         if layout is None:
             return None
@@ -75,10 +75,12 @@ def _defaults(kind: type, names: tuple[str, ...]) -> tuple[tuple[int, Any], ...]
     return tuple((at, value) for at, value in found if value is not _NONE)
 
 
-def _learn(thing: Any, kind: type) -> _Layout | None:
+def _learn(thing: Any, kind: type, count: int) -> _Layout | None:
     """The layout of this instance, unless it can only be asked for."""
     names = tuple(vars(thing))
-    if not 0 < len(names) <= _MOST_ATTRIBUTES or not all(isinstance(name, str) and "." not in name for name in names):
+    if len(names) != count or count > _MOST_ATTRIBUTES:
+        return None
+    if not all(isinstance(name, str) and "." not in name for name in names):
         return None
     # What only the class has under a name must not be taken for the instance's own.
     own = _defaults(kind, names)

@@ -1,4 +1,4 @@
-"""The opener that cells have installed for `urllib.request.urlopen`, as with a header of their own for downloads."""
+"""The opener that cells have installed for `urllib.request.urlopen`, as with a header of their own; its handlers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import URL_OPENER
+from nls_jupyter.saved_state.kinds import is_of, owner_of
 from nls_jupyter.saved_state.places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from nls_jupyter.saved_state.places import Entry
 
@@ -41,3 +42,59 @@ def _is_usual(opener: Any) -> bool:
 
 def _put(opener: Any) -> None:
     importlib.import_module(URL_OPENER.module).install_opener(opener)
+
+
+def families() -> Iterator[tuple[type, Callable[[Any], Any]]]:
+    """The class of handlers of HTTPS and the reducer of all of them, if they are imported.
+
+    From Python 3.12 on each has a context of TLS, which nobody can pickle, and which mostly is as Python makes it.
+    """
+    if (kind := _https_handler()) is not None:
+        yield kind, _reduce
+
+
+def _https_handler() -> Any:
+    """Their class; `None` where it is not imported, or Python has no TLS."""
+    return getattr(sys.modules.get(URL_OPENER.module), "HTTPSHandler", None)
+
+
+def _reduce(handler: Any) -> Any:
+    """Without its contexts, where these are as usual but for certificates that they trust besides."""
+    contexts, usual = _contexts(handler), _contexts(_https_handler()())
+    if not contexts or owner_of(type(handler), "__reduce_ex__") is not object or contexts.keys() != usual.keys():
+        return NotImplemented
+    if any(_settings(contexts[name]) != _settings(usual[name]) for name in contexts):
+        return NotImplemented
+    trusted = {name: _certificates(context) for name, context in contexts.items()}
+    if any(_certificates(usual[name]) - trusted[name] for name in contexts):
+        return NotImplemented
+    more = {name: b"".join(sorted(trusted[name] - _certificates(usual[name]))) for name in contexts}
+    kept = {name: value for name, value in vars(handler).items() if name not in contexts}
+    return handler_with_usual_contexts, (type(handler), more), kept
+
+
+def _contexts(handler: Any) -> dict[str, Any]:
+    return {name: value for name, value in vars(handler).items() if is_of(value, sys.modules["ssl"].SSLContext)}
+
+
+def _settings(context: Any) -> tuple[object, ...]:
+    """All that can be read of a context of TLS but the certificates that it trusts; not its own, and no protocols."""
+    values = {name: getattr(context, name) for name in dir(context) if not name.startswith("__")}
+    ciphers = [cipher["name"] for cipher in context.get_ciphers()]
+    counts = context.cert_store_stats()
+    unreadable = counts["x509"] - counts["x509_ca"]
+    return type(context), ciphers, counts["crl"], unreadable, {k: v for k, v in values.items() if not callable(v)}
+
+
+def _certificates(context: Any) -> set[bytes]:
+    return set(context.get_ca_certs(binary_form=True))
+
+
+def handler_with_usual_contexts(kind: Any, more: dict[str, bytes]) -> Any:
+    """A handler with contexts as usual that trust some more certificates (DER); called by the unpickler."""
+    handler = kind.__new__(kind)
+    for name, context in _contexts(_https_handler()()).items():
+        if more[name]:
+            context.load_verify_locations(cadata=more[name])
+        vars(handler)[name] = context
+    return handler

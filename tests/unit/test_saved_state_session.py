@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+from urllib.request import HTTPSHandler
 
 import pytest
 
@@ -578,6 +580,25 @@ def test_an_opener_with_proxies_of_its_own_comes_back_and_the_usual_one_is_made_
     assert carried_on(code, f"assert {proxies} == [{{'http': 'mine:80'}}]") == []
     code = "import urllib.request as u\nu.urlopen('file:///etc/passwd').close()\nassert u._opener"
     assert carried_on(code, "assert u._opener is None") == []
+
+
+@pytest.mark.skipif(not any(vars(HTTPSHandler()).values()), reason="handlers of HTTPS have no context of their own")
+def test_a_handler_of_https_comes_back_where_all_of_its_context_can_be_read(tmp_path):
+    """As with an authority of a company's own; one that does not check its servers is not made as if it did."""
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=own -keyout key"
+    subprocess.run([*command.split(), "-out", "own.pem"], cwd=tmp_path, check=True, capture_output=True)
+    before = (
+        "import ssl, urllib.request as u\n"
+        "usual, trusts_more, checks_less = u.HTTPSHandler(), u.HTTPSHandler(), u.HTTPSHandler(check_hostname=False)\n"
+        f"trusts_more._context.load_verify_locations({str(tmp_path / 'own.pem')!r}); usual.note = [trusts_more]\n"
+        "certificates = trusts_more._context.get_ca_certs()"
+    )
+    after = (
+        "assert usual.note == [trusts_more] and trusts_more._context.get_ca_certs() == certificates\n"
+        "assert usual._context.get_ca_certs() == u.HTTPSHandler()._context.get_ca_certs() != certificates\n"
+        "assert trusts_more._context.check_hostname and trusts_more._context.verify_mode == ssl.CERT_REQUIRED"
+    )
+    assert [name for name, _ in carried_on(before, after)] == ["checks_less"]
 
 
 def test_what_the_system_and_python_were_told_for_the_whole_process_holds_in_the_next():
