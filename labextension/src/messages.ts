@@ -1,6 +1,6 @@
 /** Turns the server's messages into states: a whole one first, then what changed. Pure. */
 
-import type { IEntry, IGpu, INodeState, IPermissions, IQueue, IWorkload } from './tokens';
+import type { IGpu, INodeState, IPermissions, IQueue, IWorkload } from './tokens';
 import {
   Malformed,
   readDaemon,
@@ -23,8 +23,6 @@ export interface IKnown {
   readonly permissions: IPermissions;
   /** When the server sent it, in seconds by its clock. */
   readonly time: number;
-  /** New in this message. */
-  readonly entries: readonly IEntry[];
   /** Whether nothing but figures has changed. */
   readonly figuresOnly: boolean;
 }
@@ -46,20 +44,13 @@ export function understand(before: IKnown | null, message: unknown): IKnown {
   const head = readHead(message, 'message');
   if (head.after === null) {
     const state = whole(record(fields.snapshot, 'snapshot'));
-    return {
-      ...head,
-      state,
-      permissions: readPermissions(fields.may, 'may'),
-      entries: state.history,
-      figuresOnly: false
-    };
+    return { ...head, state, permissions: readPermissions(fields.may, 'may'), figuresOnly: false };
   }
   if (before?.version !== head.after) {
     throw new Malformed(`a difference to version ${head.after} came, which is not known here`);
   }
-  const entries = fields.history === undefined ? [] : readEntries(fields.history, 'history');
-  const state = changed(before.state, fields, entries);
-  return { ...head, state, permissions: before.permissions, entries, figuresOnly: hasFiguresOnly(fields) };
+  const state = changed(before.state, fields);
+  return { ...head, state, permissions: before.permissions, figuresOnly: hasFiguresOnly(fields) };
 }
 
 function hasFiguresOnly(fields: Readonly<Record<string, unknown>>): boolean {
@@ -84,11 +75,8 @@ function whole(fields: Readonly<Record<string, unknown>>): INodeState {
   };
 }
 
-function changed(
-  before: INodeState,
-  fields: Readonly<Record<string, unknown>>,
-  entries: readonly IEntry[]
-): INodeState {
+function changed(before: INodeState, fields: Readonly<Record<string, unknown>>): INodeState {
+  const entries = fields.history === undefined ? [] : readEntries(fields.history, 'history');
   const earlier = fields.history_anew === true ? [] : before.history;
   return {
     daemon: fields.daemon === undefined ? before.daemon : readDaemon(fields.daemon, 'daemon'),

@@ -28,6 +28,8 @@ export class NodeModel implements INodeModel, IListener {
   private _history: readonly IEntry[] = [];
   private _trouble: string | null;
   private _clockOffsetS = 0;
+  /** When the first message was sent. */
+  private _heardSince: number | null = null;
 
   /**
    * @param _sentences what is said when nothing is known: at first, without a connection, and when it makes no sense.
@@ -80,7 +82,6 @@ export class NodeModel implements INodeModel, IListener {
   }
 
   received(message: unknown): boolean {
-    const first = this._known === null;
     try {
       this._known = understand(this._known, message);
     } catch (error) {
@@ -93,8 +94,9 @@ export class NodeModel implements INodeModel, IListener {
     }
     this._trouble = null;
     this._clockOffsetS = this._known.time - this._clock();
+    this._heardSince ??= this._known.time;
     this._sample(this._known);
-    const entries = this._newEntries(first);
+    const entries = this._newEntries(this._known.state.history, this._heardSince);
     this._history = this._known.state.history;
     this._changed.emit({ entries, figuresOnly: this._known.figuresOnly });
     return true;
@@ -113,15 +115,16 @@ export class NodeModel implements INodeModel, IListener {
     this._changed.emit({ entries: [], figuresOnly: false });
   }
 
-  /** What a reconnected page missed is new to it; what happened before its first connection is not. */
-  private _newEntries(first: boolean): readonly IEntry[] {
-    if (!first) {
-      return this._known?.entries ?? [];
-    }
+  /** What a reconnected page missed is new to it; what happened before its first message is not. */
+  private _newEntries(all: readonly IEntry[], heardSince: number): readonly IEntry[] {
     const last = this._history[this._history.length - 1];
-    const all = this._known?.state.history ?? [];
     const at = all.findIndex(entry => entry.sequence === last?.sequence && entry.time === last.time);
-    return at < 0 ? [] : all.slice(at + 1);
+    if (at >= 0) {
+      return all.slice(at + 1);
+    }
+    // More has happened than is kept, or the history has begun anew, or it was not known so far.
+    const since = last === undefined ? heardSince : Date.parse(last.time) / 1000;
+    return all.filter(entry => Date.parse(entry.time) / 1000 > since);
   }
 
   private _sample(known: IKnown): void {

@@ -43,7 +43,7 @@ describe('a difference', () => {
     expect(after.state.workloads.has('w-train')).toBe(false);
     expect(after.state.workloads.get('w-bob')).toBe(before.state.workloads.get('w-bob'));
     expect(after.state.gpus.get('GPU-aaaaaaaa')?.utilisation).toBe(0.9);
-    expect(after.entries.map(entry => entry.event)).toEqual(['released']);
+    expect(after.state.history.map(entry => entry.event)).toEqual(['started', 'moved', 'queued', 'released']);
     expect(before.state.workloads.size).toBe(3);
   });
 

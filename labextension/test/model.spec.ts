@@ -1,6 +1,6 @@
 import { NodeModel, SAMPLES_KEPT_S } from '../src/model';
-import type { IChange } from '../src/tokens';
-import { copy, delta, snapshot } from './samples';
+import type { IChange, IEntry } from '../src/tokens';
+import { copy, delta, entry, snapshot } from './samples';
 
 const SENTENCES = { connecting: 'connecting', lost: 'lost', unreadable: 'unreadable' };
 
@@ -14,6 +14,12 @@ class Watched {
       this.changes.push(change);
     });
   }
+}
+
+/** Entries with these numbers, all of one time. */
+function happened(first: number, last: number, at: number): IEntry[] {
+  const time = new Date(at * 1000).toISOString();
+  return Array.from({ length: last - first + 1 }, (_, i) => entry({ sequence: first + i, time }));
 }
 
 beforeEach(() => {
@@ -45,6 +51,29 @@ describe('the model', () => {
     later.snapshot.history.push({ ...delta.history[0], sequence: 4 } as never);
     model.received(later);
     expect(changes[changes.length - 1]?.entries.map(entry => entry.sequence)).toEqual([4]);
+  });
+
+  it('tells all that it missed, also where more happened than the server keeps', () => {
+    const { model, changes } = new Watched();
+    model.received(snapshot);
+    model.lost();
+    const history = happened(200, 399, snapshot.time + 60);
+    model.received({ ...snapshot, snapshot: { ...snapshot.snapshot, history } });
+    expect(changes[changes.length - 1]?.entries).toEqual(history);
+  });
+
+  it.each([
+    ['a daemon that was away when the page was opened', false],
+    ['a daemon whose history has begun anew meanwhile', true]
+  ])('does not tell what happened before this page when it hears it later: %s', (_, anew) => {
+    const { model, changes } = new Watched();
+    const known = anew ? snapshot.snapshot.history : [];
+    model.received({ ...snapshot, snapshot: { ...snapshot.snapshot, history: known } });
+    const [before, since] = [happened(1, 9, snapshot.time - 3600), happened(10, 12, snapshot.time + 1)];
+    const history = [...before, ...since];
+    model.received({ ...delta, history, history_anew: anew });
+    expect(changes[1]?.entries).toEqual(since);
+    expect(model.history).toEqual(history);
   });
 
   it('takes a malformed message for the end of what it knew, and recovers', () => {
