@@ -142,8 +142,7 @@ class StatusFeed(LoggingConfigurable):
         client = await self.client()
         following: asyncio.Task[None] | None = None
         try:
-            self._history.clear()
-            self._history.extend(await client.history())
+            await self._recall(client)
             following = asyncio.get_running_loop().create_task(self._follow_events(client))
             while not following.done():
                 self._nudged.clear()
@@ -157,11 +156,18 @@ class StatusFeed(LoggingConfigurable):
 
     async def _follow_events(self, client: DaemonClient) -> None:
         async for entry in client.events():
-            # One that happened between the two questions is in the history already.
-            if self._history and entry["sequence"] <= self._history[-1]["sequence"]:
-                continue
-            self._history.append(entry)
+            last = self._history[-1]["sequence"] if self._history else 0
+            if entry["sequence"] > last + 1:
+                await self._recall(client)  # something fell between the two questions
+            elif entry["sequence"] > last:
+                self._history.append(entry)
             self._nudged.set()
+
+    async def _recall(self, client: DaemonClient) -> None:
+        """All that has happened."""
+        entries = await client.history()
+        self._history.clear()
+        self._history.extend(entries)
 
     async def _pause(self, following: asyncio.Task[None]) -> None:
         """Until it is time to ask again, or there is a reason to."""

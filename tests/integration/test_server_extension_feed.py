@@ -154,6 +154,56 @@ def test_an_answer_that_nobody_can_read_is_a_sentence_for_who_follows_and_for_wh
     run(story())
 
 
+class Telling:
+    """A daemon in which something happens between the two questions for what happened."""
+
+    def __init__(self) -> None:
+        self.entries = [self.entry(1)]
+        self.coming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.asked = False
+
+    @staticmethod
+    def entry(sequence: int) -> dict[str, Any]:
+        return {"sequence": sequence, "workload": None, "event": "gpu_healthy", "owner": None, "own": False}
+
+    def happens(self) -> None:
+        self.entries.append(self.entry(len(self.entries) + 1))
+
+    async def history(self) -> list[dict[str, Any]]:
+        told = list(self.entries)
+        if not self.asked:
+            self.asked = True
+            self.happens()
+        return told
+
+    async def status(self) -> Any:
+        return {"message": None, "version": "1", "simulated": True, "gpus": [], "workloads": []}
+
+    async def events(self) -> AsyncIterator[dict[str, Any]]:
+        while True:
+            yield await self.coming.get()
+
+
+def test_what_happens_between_the_two_questions_is_shown_with_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    daemon = Telling()
+
+    async def client(_feed: StatusFeed) -> Any:
+        return daemon
+
+    async def story() -> None:
+        feed = StatusFeed(NoKernels(), dict)  # type: ignore[arg-type]  # only what is used
+        with feed.watched():
+            await reached(feed)
+            daemon.happens()
+            daemon.coming.put_nowait(daemon.entries[-1])
+            await eventually(lambda: done(len(feed.state["history"]) > 1), WITHIN_S)
+            assert [entry["sequence"] for entry in feed.state["history"]] == [1, 2, 3]
+        await feed.close()
+
+    monkeypatch.setattr(StatusFeed, "client", client)
+    run(story())
+
+
 @pytest.mark.parametrize(
     ("raised", "said"),
     [(ArithmeticError("of a kind that nobody foresaw"), "please report it"), (KeyError("phase"), "another version")],
