@@ -34,7 +34,7 @@ export function keepConnected(
     model
   );
   let hiding: ReturnType<typeof setTimeout> | undefined;
-  document.addEventListener('visibilitychange', () => {
+  const look = (): void => {
     clearTimeout(hiding);
     if (document.hidden) {
       hiding = setTimeout(() => {
@@ -44,9 +44,11 @@ export function keepConnected(
     } else {
       connection.start();
     }
-  });
+  };
+  document.addEventListener('visibilitychange', look);
   window.addEventListener('offline', () => {
     connection.doubt();
   });
   connection.start();
+  look();
 }
