@@ -226,7 +226,7 @@ def test_a_kubelet_that_has_just_started_and_knows_no_pod_yet_takes_nothing_from
     monkeypatch.setattr(kubelet, "_QUIET_S", 0.01)
 
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
-        await until(lambda: host.owners() == {"train": (ONE,)})
+        await until(lambda: host.owners() == {"train": (ONE,)} and not cluster._lasting.wants_word)
         host.submit("book", 16, ZERO)
         fake.allocations = {}
         await until(lambda: cluster._kubelet.allocations == {})
@@ -240,6 +240,29 @@ def test_a_kubelet_that_has_just_started_and_knows_no_pod_yet_takes_nothing_from
     with FakeKubelet(tmp_path / "kubelet.sock") as fake:
         fake.allocations = {"default/book": [ZERO], "default/train": [ONE]}
         run(tmp_path, story, before=book_and_train)
+
+
+@pytest.mark.faults
+def test_a_pod_that_is_made_again_under_its_name_has_nothing_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubelet, "_QUIET_S", 0.01)
+    monkeypatch.setattr(kubelet, "_FAILING_S", 0.2)
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: host.owners() == {"train": (ONE,)})
+        fake.failing = True
+        await until(lambda: cluster._kubelet.trouble)
+        await do(lambda: server.delete(PODS, pod("train")))
+        await do(lambda: server.put(PODS, pod("train", uid="again")))
+        await until(lambda: "again" in cluster._pods.records)
+        fake.allocations, fake.failing = {}, False
+        await until(lambda: cluster._kubelet.allocations == {})
+        await until(lambda: host.owners() == {})
+
+    with FakeKubelet(tmp_path / "kubelet.sock") as fake:
+        fake.allocations = {"default/train": [ONE]}
+        run(tmp_path, story, before=lambda server: server.put(PODS, pod("train", gpus=1, uid="train")))
 
 
 @pytest.mark.faults

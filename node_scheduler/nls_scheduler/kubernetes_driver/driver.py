@@ -417,7 +417,8 @@ class KubernetesCluster:
         if not hasattr(self, "_dynamic"):
             return told
         gpus, living = self._host.state.gpus, self._living
-        lasting = self._lasting.allocations(told, living)
+        lasting = self._lasting.allocations(told, self._kubelet.heard_at, living, awake_s())
+        self._kubelet.tells_next = self._lasting.wants_word
         return self._topology.allocations(self._dynamic.allocations(lasting, living, gpus), living, gpus)
 
     def _use_policy(self) -> None:

@@ -35,6 +35,8 @@ class Kubelet:
         self._changed = changed
         self._pause_s = _QUIET_S
         self._hurry = asyncio.Event()
+        self.tells_next = False
+        """Whether the next answer is news also where it is the same."""
         self.heard_at: float | None = None
         self._since = awake_s()
         self.allocations: dict[str, tuple[str, ...]] | None = None
@@ -95,8 +97,8 @@ class Kubelet:
             self._why = str(error)
             return _FAILING_S
         self._why, self.heard_at = None, asked_at
-        if allocations != self.allocations:
-            self.allocations = allocations
+        if allocations != self.allocations or self.tells_next:
+            self.allocations, self.tells_next = allocations, False
             self._changed()
         return self._pause_s
 
