@@ -158,7 +158,7 @@ export function itemSentence(workload: IWorkload, units: Units, trans: ITranslat
 
 /** What it uses above its request on each of its GPUs: may be taken back at any time. */
 export function burstBytes(workload: IWorkload): number {
-  const each = workload.memory_used_bytes / Math.max(1, workload.gpu_count);
+  const each = workload.memory_used_bytes / Math.max(1, workload.current.length);
   return workload.phase === 'running' ? Math.max(0, each - workload.request_bytes) : 0;
 }
 

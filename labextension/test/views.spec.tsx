@@ -247,6 +247,19 @@ describe('a bar', () => {
       }
     }
   });
+
+  it('has no burst of an elastic command that has more GPUs than its fewest', () => {
+    const { gpus } = known().state;
+    const used = {
+      phase: 'running',
+      current: [...gpus.keys()],
+      memory_used_bytes: gpus.size * 2 ** 30
+    } as const;
+    const elastic = workload('w-alice', { ...used, request_bytes: 2 ** 30 });
+    for (const gpu of gpus.values()) {
+      expect(segments(gpu, [elastic]).map(piece => piece.kind)).not.toContain('burst');
+    }
+  });
 });
 
 describe('a sparkline', () => {

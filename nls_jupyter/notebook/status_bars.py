@@ -49,7 +49,7 @@ def bar(gpu: Mapping[str, Any], workloads: Sequence[Mapping[str, Any]], own_id: 
 
 def _pieces(workload: Mapping[str, Any], own_id: str | None) -> list[tuple[str, str, int]]:
     request_bytes: int = workload["request_bytes"]
-    each = workload["memory_used_bytes"] // max(1, workload["gpu_count"])
+    each = workload["memory_used_bytes"] // max(1, len(workload["current"]))
     kind = "own" if workload["id"] == own_id else "guaranteed"
     return [(kind, workload["name"], request_bytes), ("burst", workload["name"], max(0, each - request_bytes))]
 

@@ -98,6 +98,11 @@ def test_html_draws_each_gpu_as_what_is_guaranteed_what_is_burst_and_what_is_fre
     assert [f"flex:{size} 1 0" in html for size in (2**28, 2**27, 2**20, 511 * 2**20)] == [True] * 4
 
 
+def test_html_tells_no_burst_of_an_elastic_command_that_has_more_gpus_than_its_fewest() -> None:
+    here = {**OWN, "current": ["GPU-1234", "GPU-5678"], "memory_used_bytes": 2**30}
+    assert "burst" not in GpuStatus(status(workloads=[here]), "w").as_html()
+
+
 def test_html_of_a_gpu_that_is_over_full_has_no_room_left() -> None:
     here = {**OWN, "current": ["GPU-1234"], "request_bytes": 2**31}
     assert "free'" not in GpuStatus(status(workloads=[here]), "w").as_html()
