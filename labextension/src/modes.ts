@@ -11,7 +11,7 @@ const TARGET = 'nls_jupyter.mode';
 /** The part of a kernel's connection that is needed. */
 export type IKernel = Pick<
   Kernel.IKernelConnection,
-  'id' | 'status' | 'handleComms' | 'hasComm' | 'createComm' | 'requestCommInfo'
+  'id' | 'status' | 'disposed' | 'handleComms' | 'hasComm' | 'createComm' | 'requestCommInfo'
 >;
 
 export class KernelModes {
@@ -45,17 +45,23 @@ export class KernelModes {
   look(kernel: IKernel): void {
     if (kernel.status === 'restarting' || kernel.status === 'autorestarting') {
       this._asked.delete(kernel);
-      this._auto.delete(kernel.id);
-      this._changed.emit();
+      this._forget(kernel);
       return;
     }
     const ready = kernel.status === 'idle' || kernel.status === 'busy';
     if (ready && kernel.handleComms && !this._asked.has(kernel)) {
       this._asked.add(kernel);
+      // One connection alone hears of a kernel's comms; no other takes its place.
+      kernel.disposed.connect(this._forget, this);
       this._ask(kernel).catch((error: unknown) => {
         console.debug('nls-jupyter: a kernel did not tell whether it has %gpu.', error);
       });
     }
+  }
+
+  private _forget(kernel: Pick<IKernel, 'id'>): void {
+    this._auto.delete(kernel.id);
+    this._changed.emit();
   }
 
   private async _ask(kernel: IKernel): Promise<void> {

@@ -1,3 +1,5 @@
+import { Signal } from '@lumino/signaling';
+
 import { KernelModes } from '../src/modes';
 import type { IKernel } from '../src/modes';
 
@@ -7,6 +9,7 @@ const TARGET = 'nls_jupyter.mode';
 class FakeKernel {
   readonly id = 'kernel-1';
   readonly handleComms = true;
+  readonly disposed = new Signal<this, void>(this);
   status = 'idle';
   asked = 0;
   sent: unknown[] = [];
@@ -68,6 +71,18 @@ it('a restarted kernel is asked again', async () => {
   kernel.status = 'idle';
   await asked(modes, kernel);
   expect(kernel.asked).toBe(2);
+});
+
+it('what a kernel told is forgotten with the connection by which it told it: no other one would hear more', async () => {
+  const [modes, kernel] = [new KernelModes(), new FakeKernel({ [TARGET]: { target_name: TARGET } })];
+  let changes = 0;
+  modes.changed.connect(() => {
+    changes += 1;
+  });
+  await asked(modes, kernel);
+  kernel.tells(true);
+  kernel.disposed.emit();
+  expect([modes.isAuto('kernel-1'), changes]).toEqual([null, 2]);
 });
 
 it('a kernel without %gpu is left in peace', async () => {
