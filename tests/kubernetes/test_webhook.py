@@ -138,6 +138,19 @@ def test_a_renewed_certificate_is_served_and_a_broken_one_leaves_the_old(tmp_pat
     assert certificate.look() is False
 
 
+@pytest.mark.parametrize("broken", ["tls.crt", "tls.key"])
+def test_a_certificate_and_a_key_that_are_no_pair_leave_the_old_ones(tmp_path: Path, broken: str) -> None:
+    make_certificate(tmp_path / "served")
+    make_certificate(tmp_path / "another")
+    certificate = Certificate(tmp_path / "served")
+    shutil.copy(tmp_path / "another" / broken, tmp_path / "served")
+    assert certificate.look() is False
+    assert certificate.trouble is None
+    shutil.copytree(tmp_path / "another", tmp_path / "served", dirs_exist_ok=True)
+    assert certificate.look() is True
+    assert certificate.trouble is None
+
+
 def test_one_that_is_out_of_date_is_not_ready_until_there_is_another(tmp_path: Path) -> None:
     folder = tmp_path / "tls"
     make_certificate(folder)

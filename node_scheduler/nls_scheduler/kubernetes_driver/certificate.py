@@ -58,11 +58,15 @@ class Certificate:
 
     def _load(self) -> tuple[int, int]:
         stamp = self._stamp()
-        self.context.load_cert_chain(self._directory / "tls.crt", self._directory / "tls.key")
+        # Where they are now: the kubelet changes both at once, and perhaps at this moment.
+        certificate, key = ((self._directory / name).resolve() for name in ("tls.crt", "tls.key"))
+        # A pair that is none would leave a context without any.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        self.context.load_cert_chain(certificate, key)
         self._client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client.check_hostname = False
         self._client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        self._client.load_verify_locations(self._directory / "tls.crt")
+        self._client.load_verify_locations(certificate)
         return stamp
 
     def _stamp(self) -> tuple[int, int]:
