@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter_server.page_state import is_own
 from nls_scheduler.processes.proc import ancestors
 
 if TYPE_CHECKING:
@@ -52,9 +54,14 @@ class Kernels:
         paths = {s["kernel"]["id"]: s["path"] for s in reversed(sessions) if s.get("kernel")}
         places: dict[str, Place] = {}
         for workload in workloads:
-            pid = found.get(workload["id"]) or workload.get("supervisor_pid") or workload["pid"]
+            pid = found.get(workload["id"]) or _told_pid(workload)
             # A kernelspec may start the kernel through a shell, so that the server knows only an ancestor of it.
             kernel_id = next((kernels[a.id.pid] for a in ancestors(pid) if a.id.pid in kernels), None) if pid else None
             if kernel_id is not None:
                 places[workload["id"]] = (kernel_id, paths.get(kernel_id))
         return places
+
+
+def _told_pid(workload: Mapping[str, Any]) -> int | None:
+    """Its supervisor's or its own, which may be another process here: nobody else's is a kernel of this server."""
+    return (workload.get("supervisor_pid") or workload["pid"]) if is_own(workload, os.geteuid()) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -13,6 +13,9 @@ pytest.importorskip("jupyter_server")
 
 from nls_jupyter_server.kernels import Kernels
 from nls_scheduler.core.model.ids import WorkloadId
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
 
 W = WorkloadId("w")
 
@@ -23,12 +26,16 @@ def shown(*sessions: tuple[str, str]) -> str | None:
     async def listed() -> list[dict[str, Any]]:
         return [{"path": path, "type": kind, "kernel": {"id": "k"}} for path, kind in sessions]
 
-    kernel = SimpleNamespace(provisioner=SimpleNamespace(pid=os.getpid()))
-    kernels: Any = SimpleNamespace(list_kernel_ids=lambda: ["k"], get_kernel=lambda _: kernel)
-    manager: Any = SimpleNamespace(list_sessions=listed)
-    places = asyncio.run(Kernels(kernels, manager).places([{"id": W}], {W: os.getpid()}))
+    places = asyncio.run(kernels(listed).places([{"id": W}], {W: os.getpid()}))
     assert places[W][0] == "k"
     return places[W][1]
+
+
+def kernels(sessions: Callable[[], Awaitable[list[dict[str, Any]]]]) -> Kernels:
+    """Those of a server with one kernel, which is this process."""
+    kernel = SimpleNamespace(provisioner=SimpleNamespace(pid=os.getpid()))
+    manager: Any = SimpleNamespace(list_kernel_ids=lambda: ["k"], get_kernel=lambda _: kernel)
+    return Kernels(manager, cast("Any", SimpleNamespace(list_sessions=sessions)))
 
 
 def test_the_notebook_that_was_there_first_gives_the_name() -> None:
@@ -41,3 +48,13 @@ def test_a_console_gives_it_only_where_there_is_no_notebook() -> None:
     assert shown(("a.ipynb", "notebook"), ("console-1", "console")) == "a.ipynb"
     assert shown(("console-1", "console"), ("a.ipynb", "notebook")) == "a.ipynb"
     assert shown(("console-1", "console")) == "console-1"
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_anothers_process_is_no_kernel_of_ours_whatever_its_number_is_here(own: bool) -> None:
+    async def none() -> list[dict[str, Any]]:
+        return []
+
+    # As a daemon numbers it that sees other processes than this server does.
+    entry = {"id": W, "owner": os.geteuid(), "own": own, "supervisor_pid": os.getpid(), "pid": None}
+    assert asyncio.run(kernels(none).places([entry], {})) == ({W: ("k", None)} if own else {})
