@@ -8,6 +8,7 @@ import os
 import pwd
 import re
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -57,6 +58,16 @@ def test_an_administrator_sees_everybody_with_whose_it_is_and_what_happened() ->
     assert "start failed GPU 0" in told
     assert told.count("<rect") == 6  # guaranteed and burst of two, unplaced, and a bit that is free
     assert "These GPUs are simulated." in told
+
+
+def test_what_happened_has_its_day_and_the_time_of_this_place_s_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        told = text(Seen(STATUS, [ENTRY, ENTRY | {"time": "2026-11-24T20:30:00.000+00:00"}], None))
+    time.tzset()
+    assert ">24 Nov 21:00:00</time>" in told
+    assert ">25 Nov 05:30:00</time>" in told
 
 
 def test_a_user_sees_their_own_only() -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tornado.template import Loader
 
+from nls_scheduler.units.clock import local
 from nls_scheduler.units.sizes import format_bytes
 from nls_scheduler.views.bars import pieces
 
@@ -35,6 +36,7 @@ def page(seen: Seen | None, why_not: str, name_of: Callable[[int], str], nonce: 
         format_bytes=format_bytes,
         gpus=gpus,
         history=[] if seen is None else seen.history[: -HISTORY_SHOWN - 1 : -1],
+        local=local,
         message=why_not if seen is None else seen.status["message"],
         name_of=name_of,
         nonce=nonce,
