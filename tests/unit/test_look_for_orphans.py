@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from nls_jupyter_server import app
+from nls_jupyter_server import app, orphans
 from nls_jupyter_server.app import NlsExtension
+from nls_jupyter_server.orphans import Orphanage
 
 
 @pytest.mark.parametrize("has_met", [False, True])
@@ -51,3 +53,13 @@ def test_a_look_that_fails_is_in_the_log_and_another_one_follows(caplog: pytest.
         asyncio.run(NlsExtension._look_after_kernels(extension))
     assert len(looks) == 2
     assert "ArithmeticError" in caplog.text
+
+
+def test_what_other_users_run_is_passed_by_since_each_of_their_servers_looks_as_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[int] = []
+    monkeypatch.setattr(orphans, "look_up", looked_at.append)
+    monkeypatch.setattr(os, "geteuid", lambda: 2**31 - 7)  # nobody is
+    assert Orphanage().look([os.getpid()]) == {}
+    assert looked_at == []
