@@ -17,7 +17,11 @@ export type IKernel = Pick<
 export class KernelModes {
   private readonly _changed = new Signal<this, void>(this);
   private readonly _auto = new Map<string, boolean>();
-  private readonly _asked = new WeakSet<IKernel>();
+  /** Those that have been asked, and whether they had a workload then. */
+  private readonly _asked = new WeakMap<IKernel, boolean>();
+
+  /** `hasWorkload`: whether a kernel, by its id, has one. */
+  constructor(private readonly _hasWorkload: (kernelId: string) => boolean) {}
 
   get changed(): ISignal<this, void> {
     return this._changed;
@@ -49,14 +53,21 @@ export class KernelModes {
       return;
     }
     const ready = kernel.status === 'idle' || kernel.status === 'busy';
-    if (ready && kernel.handleComms && !this._asked.has(kernel)) {
-      this._asked.add(kernel);
+    if (ready && kernel.handleComms && this._isToBeAsked(kernel)) {
+      this._asked.set(kernel, this._hasWorkload(kernel.id));
       // One connection alone hears of a kernel's comms; no other takes its place.
       kernel.disposed.connect(this._forget, this);
       this._ask(kernel).catch((error: unknown) => {
         console.debug('nls-jupyter: a kernel did not tell whether it has %gpu.', error);
       });
     }
+  }
+
+  /** One that had no %gpu may have loaded it since (`%load_ext`): its first workload shows that. */
+  private _isToBeAsked(kernel: IKernel): boolean {
+    const hadWorkload = this._asked.get(kernel);
+    const isNew = hadWorkload === false && this._hasWorkload(kernel.id) && !this._auto.has(kernel.id);
+    return hadWorkload === undefined || isNew;
   }
 
   private _forget(kernel: Pick<IKernel, 'id'>): void {

@@ -27,7 +27,7 @@ export const IWorkbench = new Token<Workbench>('nls-jupyter:IWorkbench');
 export class Workbench {
   readonly refresh: Refresh;
   readonly orders: Orders;
-  readonly modes = new KernelModes();
+  readonly modes = new KernelModes(kernel => this.model.workloadOf(kernel) !== null);
   settings: ISettings = DEFAULTS;
 
   constructor(

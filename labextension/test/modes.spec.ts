@@ -15,7 +15,7 @@ class FakeKernel {
   sent: unknown[] = [];
   onMsg: (message: unknown) => void = () => undefined;
 
-  constructor(private readonly _comms: object) {}
+  constructor(public comms: object) {}
 
   hasComm(): boolean {
     return false;
@@ -23,7 +23,7 @@ class FakeKernel {
 
   requestCommInfo(): Promise<unknown> {
     this.asked += 1;
-    return Promise.resolve({ content: { status: 'ok', comms: this._comms } });
+    return Promise.resolve({ content: { status: 'ok', comms: this.comms } });
   }
 
   createComm(): object {
@@ -48,7 +48,10 @@ async function asked(modes: KernelModes, kernel: FakeKernel): Promise<void> {
 }
 
 it('a kernel that has %gpu is asked once and followed', async () => {
-  const [modes, kernel] = [new KernelModes(), new FakeKernel({ [TARGET]: { target_name: TARGET } })];
+  const [modes, kernel] = [
+    new KernelModes(() => false),
+    new FakeKernel({ [TARGET]: { target_name: TARGET } })
+  ];
   await asked(modes, kernel);
   await asked(modes, kernel);
   expect([kernel.asked, kernel.sent]).toEqual([1, [{}]]);
@@ -62,7 +65,10 @@ it('a kernel that has %gpu is asked once and followed', async () => {
 });
 
 it('a restarted kernel is asked again', async () => {
-  const [modes, kernel] = [new KernelModes(), new FakeKernel({ [TARGET]: { target_name: TARGET } })];
+  const [modes, kernel] = [
+    new KernelModes(() => false),
+    new FakeKernel({ [TARGET]: { target_name: TARGET } })
+  ];
   await asked(modes, kernel);
   kernel.tells(true);
   kernel.status = 'restarting';
@@ -74,7 +80,10 @@ it('a restarted kernel is asked again', async () => {
 });
 
 it('what a kernel told is forgotten with the connection by which it told it: no other one would hear more', async () => {
-  const [modes, kernel] = [new KernelModes(), new FakeKernel({ [TARGET]: { target_name: TARGET } })];
+  const [modes, kernel] = [
+    new KernelModes(() => false),
+    new FakeKernel({ [TARGET]: { target_name: TARGET } })
+  ];
   let changes = 0;
   modes.changed.connect(() => {
     changes += 1;
@@ -85,8 +94,24 @@ it('what a kernel told is forgotten with the connection by which it told it: no 
   expect([modes.isAuto('kernel-1'), changes]).toEqual([null, 2]);
 });
 
+it('a kernel that loads %gpu later is asked once more when it has a workload', async () => {
+  const working = new Set<string>();
+  const [modes, kernel] = [new KernelModes(id => working.has(id)), new FakeKernel({})];
+  await asked(modes, kernel);
+  kernel.comms = { [TARGET]: { target_name: TARGET } };
+  await asked(modes, kernel);
+  expect(kernel.asked).toBe(1);
+  working.add('kernel-1');
+  await asked(modes, kernel);
+  expect([kernel.asked, kernel.sent]).toEqual([2, [{}]]);
+  await asked(modes, kernel);
+  expect(kernel.asked).toBe(2);
+  kernel.tells(true);
+  expect(modes.isAuto('kernel-1')).toBe(true);
+});
+
 it('a kernel without %gpu is left in peace', async () => {
-  const [modes, kernel] = [new KernelModes(), new FakeKernel({})];
+  const [modes, kernel] = [new KernelModes(() => false), new FakeKernel({})];
   await asked(modes, kernel);
   expect(kernel.sent).toEqual([]);
   expect(modes.isAuto('kernel-1')).toBeNull();
