@@ -13,6 +13,7 @@ import pytest
 from journals import Recording, of_version_1
 from nls_scheduler.cli import main
 from nls_scheduler.core.model.codec import decode
+from nls_scheduler.core.model.events import MemorySampled
 from nls_scheduler.core.model.ids import ProcessId, WorkloadId
 from nls_scheduler.core.model.state import NodeState
 from nls_scheduler.core.model.workload import Workload
@@ -176,6 +177,24 @@ def test_a_full_disk_degrades_to_memory_and_says_so(path, monkeypatch):
     assert [entry["sequence"] for entry in found.history[-200:]] == [*range(200)], (
         "what came meanwhile is there as well"
     )
+
+
+def test_a_journal_is_written_again_although_nothing_more_happens(path, monkeypatch):
+    journal = Journal(path)
+    before = Recording(journal).play().state
+    database = journal._database
+    database.execute(f"PRAGMA max_page_count = {database.execute('PRAGMA page_count').fetchone()[0]}")
+    for _ in range(200):
+        journal.record_history({"text": "x" * 1000})
+    assert journal.trouble is not None
+    other = SimulatedNode(state=before, now=before.at + 1, _next_workload=9)
+    workload = other.submit()
+    journal.record(other.history[-1][0], before, other.state, other.history[-1][1])
+    monkeypatch.setattr(journal, "_retry_at", 0.0)
+    journal.record(MemorySampled(other.state.at, {}), other.state, other.state, ())
+    assert journal.trouble is None
+    journal.close()
+    assert workload in recovered_from(path).state.workloads
 
 
 def test_a_folder_that_cannot_be_written_degrades_to_memory(tmp_path):

@@ -108,7 +108,9 @@ class Journal:
         """One step, before its commands are sent."""
         if self._database is None and time.monotonic() < self._retry_at:
             return
-        if isinstance(event, MemorySampled) and not commands and _same_but_for_figures(before, after):
+        # Where nothing was written for a while, what happened then is not known to the next daemon yet.
+        is_written = self._database is not None
+        if is_written and isinstance(event, MemorySampled) and not commands and _same_but_for_figures(before, after):
             self._sample = (event, commands)
             self._look_after_files()
             return
