@@ -216,6 +216,16 @@ def test_old_events_go_and_the_rest_can_still_be_replayed(path, monkeypatch):
     assert events[0][0] is not None
 
 
+@pytest.mark.parametrize("name", ["copy#1.db", "why?.db", "100%25.db"])
+def test_a_journal_is_replayed_whatever_its_file_is_called(path, name):
+    journal = Journal(path)
+    Recording(journal).play()
+    journal.close()
+    called_so = path.rename(path.with_name(name))
+    assert list(read_steps(called_so))
+    assert all(file.name.startswith(name) for file in path.parent.iterdir())
+
+
 @pytest.mark.parametrize("content", [None, b"no database"])
 def test_a_file_that_is_no_journal_cannot_be_replayed(path, content):
     if content is not None:

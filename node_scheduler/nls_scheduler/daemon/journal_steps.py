@@ -80,7 +80,8 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     except OSError as error:  # what is above it may not be searched, or its name is too long
         raise JournalError(f"{path} cannot be read as a journal: {error.strerror}.") from error
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=LOCK_TIMEOUT_S)) as database:
+        read_only = f"{path.absolute().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(read_only, uri=True, timeout=LOCK_TIMEOUT_S)) as database:
             check_version(database, path)
             yield database
     except (sqlite3.DatabaseError, *DAMAGE) as error:
