@@ -7,6 +7,7 @@ import fcntl
 import json
 import logging
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -94,14 +95,31 @@ def test_a_daemon_in_the_background_lets_go_of_whoever_reads_what_it_says(tmp_pa
         )
         files = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir() if file.is_file()}
     finally:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.connect(str(path))
-            (daemon,) = struct.unpack("i8x", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        os.kill(daemon, signal.SIGTERM)
-        wait_until(lambda: not path.exists())
+        end_who_serves(path)
     assert done.returncode == 0, done.stderr
     assert {locate.LOG_NAME, "journal.db", "journal.db-wal", "journal.db-shm", "adoption.key"} <= files.keys()
     assert set(files.values()) == {0o600}
+
+
+def end_who_serves(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(path))
+        (daemon,) = struct.unpack("i8x", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    os.kill(daemon, signal.SIGTERM)
+    wait_until(lambda: not path.exists())
+
+
+@pytest.mark.parametrize("closed", ["<&- >&-", "<&- >&- 2>&-"])
+def test_a_daemon_in_the_background_says_that_it_answers_whatever_is_closed(tmp_path: Path, closed: str) -> None:
+    path = tmp_path / "nls.sock"
+    command = [*NLS, "--socket", str(path), "up", "--simulate", "1x1GiB", "--background", "--idle-exit", "60"]
+    try:
+        done = subprocess.run(
+            ["sh", "-c", f"exec {shlex.join(command)} {closed}"], env=nls_environment(), timeout=30, check=False
+        )
+    finally:
+        end_who_serves(path)
+    assert done.returncode == 0
 
 
 def test_what_a_daemon_in_the_background_has_told_reaches_whoever_waits(

@@ -66,6 +66,7 @@ SUBCOMMANDS = (
     help_topic,
 )
 
+_STANDARD_ERROR = 2
 # Why results cannot be told, by the number of the system's error.
 _UNWRITABLE = {errno.ENOSPC: "there is no room left for it", errno.EBADF: "there is no standard output"}
 _EPILOG = """examples:
@@ -84,6 +85,7 @@ _EPILOG = """examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The entry point. Returns the exit code."""
+    _fill_in_closed_descriptors()
     if sys.stderr is None:  # closed by whoever started this
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - until the end
     if isinstance(sys.stdout, io.TextIOWrapper):  # a name in letters that this terminal lacks is no reason to fail
@@ -112,6 +114,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
     return code
+
+
+def _fill_in_closed_descriptors() -> None:
+    """Where standard input or output is closed its number goes to nothing else: what has it is read, or written to."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD_ERROR:
+        continue
+    os.close(descriptor)
 
 
 def _more(topic: str | None) -> str:
