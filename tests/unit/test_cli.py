@@ -243,8 +243,9 @@ def test_the_history_has_the_time_of_this_place_and_the_day_and_year_where_these
         time.tzset()
 
 
-def test_without_a_standard_output_a_command_says_so() -> None:
-    command = f"exec {sys.executable} -m nls_scheduler doctor --json >&-"
+@pytest.mark.parametrize("arguments", ["doctor --json", "status --watch"])
+def test_without_a_standard_output_a_command_says_so(arguments: str) -> None:
+    command = f"exec {sys.executable} -m nls_scheduler {arguments} >&-"
     done = subprocess.run(["sh", "-c", command], env=nls_environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "nls: the output cannot be written: there is no standard output\n")
 
@@ -335,6 +336,14 @@ def test_top_without_rich_says_what_to_install(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert main(["top"]) == 2
     assert "pip install 'nls-jupyter[top]'" in capsys.readouterr().err
+
+
+def test_top_without_a_standard_input_says_what_it_needs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert main(["top"]) == 2
+    assert "needs a terminal" in capsys.readouterr().err
 
 
 def test_only_what_is_no_figure_is_worth_another_status() -> None:

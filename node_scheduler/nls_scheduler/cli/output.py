@@ -20,9 +20,14 @@ _LAYOUT: Final = "\n\t"
 
 def say(text: str) -> None:
     """A result, on stdout. Raises OSError where that is closed, or its disk is full."""
+    print(text, file=standard_output(), flush=True)
+
+
+def standard_output() -> TextIO:
+    """Where results go. Raises OSError where it is closed."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, "there is no standard output", None)
-    print(text, flush=True)  # noqa: T201 - the command line's output
+    return sys.stdout
 
 
 def tell(text: str) -> None:

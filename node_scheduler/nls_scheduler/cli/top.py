@@ -42,7 +42,7 @@ def _run(options: argparse.Namespace) -> int:
             "`nls top` needs the package rich: pip install 'nls-jupyter[top]'; `nls status --watch` needs nothing more."
         )
         return exit_codes.USAGE
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
         tell("`nls top` needs a terminal (ssh gives one with -t); `nls status --watch` writes into pipes and files.")
         return exit_codes.USAGE
     return asyncio.run(_shown(options))

@@ -6,12 +6,11 @@ import asyncio
 import json
 import os
 import stat
-import sys
 from contextlib import aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.cli.output import say, tell
+from nls_scheduler.cli.output import say, standard_output, tell
 from nls_scheduler.cli.status import render
 
 if TYPE_CHECKING:
@@ -26,18 +25,21 @@ _FIGURES: Final = frozenset(
 
 
 def watch(socket: Path | None, *, as_json: bool) -> int:
-    """Until Ctrl-C, or until nobody reads any more. Raises DaemonUnreachable and Problem if none answers at first."""
-    asyncio.run(_watch(socket, as_json=as_json))
+    """Until Ctrl-C, or until nobody reads any more.
+
+    Raises OSError where nobody can read at all; DaemonUnreachable and Problem if none answers at first.
+    """
+    asyncio.run(_watch(socket, standard_output().fileno(), as_json=as_json))
     return 0
 
 
-async def _watch(socket: Path | None, *, as_json: bool) -> None:
+async def _watch(socket: Path | None, output: int, *, as_json: bool) -> None:
     watching = asyncio.create_task(_show(socket, as_json=as_json))
     reader_gone = asyncio.Event()
     loop = asyncio.get_running_loop()
-    if stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode):
+    if stat.S_ISFIFO(os.fstat(output).st_mode):
         # The writing end of a pipe has something to read when its reader has gone, and never before.
-        loop.add_reader(sys.stdout.fileno(), reader_gone.set)
+        loop.add_reader(output, reader_gone.set)
     leaving = asyncio.create_task(reader_gone.wait())
     try:
         await asyncio.wait({watching, leaving}, return_when=asyncio.FIRST_COMPLETED)
@@ -45,7 +47,7 @@ async def _watch(socket: Path | None, *, as_json: bool) -> None:
             raise BrokenPipeError
         await watching
     finally:
-        loop.remove_reader(sys.stdout.fileno())
+        loop.remove_reader(output)
         for task in (watching, leaving):
             task.cancel()
         await asyncio.gather(watching, leaving, return_exceptions=True)
