@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,15 +12,11 @@ from daemon_process import DaemonProcess
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.daemon.http.api import Status
 from nls_scheduler.wire.errors import Problem
+from open_files import sockets_of
 from waiting import eventually, wait_until
 
-
-def sockets_of(pid: int) -> int:
-    count = 0
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
-            count += "socket:" in str(file.readlink())
-    return count
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 async def follow_for(socket: Path, turns: int) -> None:

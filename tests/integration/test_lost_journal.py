@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import signal
 import subprocess
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
 
 from daemon_process import DaemonProcess
 from nls_scheduler.processes.proc import look_up
 from notebooks import Bench
+from open_files import sockets_of
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -209,6 +212,10 @@ def claim(daemon: DaemonProcess, process: subprocess.Popen[bytes], **changed: An
     return {**said, **changed}
 
 
+def open_simulated_gpu(daemon: DaemonProcess) -> BinaryIO:
+    return (daemon.directory / "state" / "simulated" / f"{daemon.status()['gpus'][0]['uuid']}.ledger").open("rb+")
+
+
 def bring_back(daemon: DaemonProcess, body: dict[str, Any], identity: str = NEW_ID, only: str = "") -> tuple[int, Any]:
     body = {"secret": daemon.secret(identity), **body}
     return daemon.request("PUT", f"/v1/workloads/{identity}{only}", json.dumps(body).encode())
@@ -266,6 +273,28 @@ def test_what_is_known_is_not_taken_up_twice(forgetful, sleeper):
     known = forgetful.wait_for("known", phase="running")
     answered, problem = bring_back(forgetful, claim(forgetful, sleeper), known["id"])
     assert (answered, problem["title"]) == (409, "Known already")
+
+
+def test_who_gives_up_while_the_driver_is_asked_is_looked_after_all_the_same(forgetful, sleeper):
+    """What the daemon has open for a caller is the next one's by then, whose end is not this test's."""
+    body = json.dumps({"secret": forgetful.secret(NEW_ID), **claim(forgetful, sleeper)}).encode()
+    head = f"PUT /v1/workloads/{NEW_ID} HTTP/1.1\r\nHost: nls\r\nContent-Length: {len(body)}\r\n\r\n"
+    before = sockets_of(forgetful.process.pid)
+    with ExitStack() as others:
+        with open_simulated_gpu(forgetful) as ledger:
+            fcntl.flock(ledger, fcntl.LOCK_EX)  # the driver does not answer
+            with forgetful.connection() as gives_up:
+                gives_up.sendall(head.encode() + body)
+                for _ in range(3):
+                    forgetful.status()  # who asks later is answered later
+            wait_until(lambda: sockets_of(forgetful.process.pid) == before)
+            for _ in range(3):
+                others.enter_context(forgetful.connection())
+            wait_until(lambda: sockets_of(forgetful.process.pid) == before + 3)
+        forgetful.wait_for("brought back", phase="running")
+    wait_until(lambda: sockets_of(forgetful.process.pid) == before)
+    assert forgetful.workload("brought back")["supervisor_pid"] == os.getpid()
+    assert sleeper.poll() is None
 
 
 def test_orders_go_on_after_the_last_one_that_was_received(forgetful, sleeper):

@@ -201,8 +201,12 @@ class WithBody(Answering):
             self._refuse()
 
     def on_connection_close(self) -> None:
-        """The client went in the middle of its body: tornado then neither runs nor finishes the handler."""
-        self.on_finish()
+        """The client went: in the middle of its body tornado then neither runs nor finishes the handler.
+
+        One that runs still needs its caller, whose pidfd's number would be somebody else's.
+        """
+        if not self._identified:
+            self.on_finish()
 
     def on_finish(self) -> None:
         """Nothing is waited for any more."""
