@@ -442,6 +442,22 @@ def test_a_command_starts_where_proc_is_read_only() -> None:
     assert (done.returncode, done.stdout) == (0, Path("/proc/self/oom_score_adj").read_text() + "\n"), done.stderr
 
 
+HIDING = 'mount -t proc -o hidepid=1 proc /proc && exec "$@"'
+PROC_HIDES_OTHERS = ["unshare", "--mount", "sh", "-c", HIDING, "sh", "setpriv", "--reuid=65534", "--regid=65534"]
+PROC_HIDES_OTHERS += ["--clear-groups", "--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"]
+
+
+def test_no_descendant_outlives_its_command_where_proc_hides_what_is_others(mark: str) -> None:
+    """As on shared servers: `mount -o remount,hidepid=1 /proc`."""
+    if subprocess.run([*PROC_HIDES_OTHERS, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no namespace of one's own here, to hide processes in")
+    leaves = ["sh", "-c", "setsid sleep 600 & exit 3"]
+    command = [*PROC_HIDES_OTHERS, sys.executable, "-I", "-S", guardian.__file__, "--session", "--", *leaves]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    assert done.returncode == 3
+    assert not marked_processes(mark)
+
+
 def test_the_command_inherits_the_descriptors_that_were_passed() -> None:
     reader, writer = os.pipe()
     with os.fdopen(reader) as end:

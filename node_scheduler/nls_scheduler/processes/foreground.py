@@ -108,7 +108,8 @@ class ForegroundCommand:
             handle = os.pidfd_open(self.process.pid)
             try:
                 stat = guardian.read_stat(self.process.pid)
-                if stat is not None and stat[1] == self.process.start_time:
+                # One that is hidden from us may not be signalled either.
+                if stat is None or stat[1] == self.process.start_time:
                     signal.pidfd_send_signal(handle, number)
             except PermissionError:
                 return False

@@ -134,12 +134,12 @@ def raise_oom_score(by: int) -> None:
 
 
 def read_stat(pid: int) -> tuple[int, int] | None:
-    """Parent pid and start time (clock ticks since boot, proc(5) field 22) of a process, `None` when it is gone."""
+    """Parent pid and start time (clock ticks since boot, proc(5) field 22); `None`: it is gone, or hidden from us."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
             # The command's name may hold anything, blanks and brackets too: fields count from the last bracket.
             fields = file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
     return int(fields[1]), int(fields[19])
 
