@@ -66,6 +66,7 @@ def guard(
     *,
     fds: Sequence[int] = (),
     cwd: Path | None = None,
+    process_group: int | None = None,
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-I", "-S", guardian.__file__, *options, "--", *command],
@@ -74,6 +75,7 @@ def guard(
         stderr=subprocess.PIPE,
         pass_fds=fds,
         cwd=cwd,
+        process_group=process_group,
     )
 
 
@@ -347,6 +349,27 @@ def test_in_the_foreground_a_command_that_ignores_sigterm_is_killed_after_the_gr
     process.terminate()
     assert finish(process)[0] == 128 + signal.SIGKILL
     assert not marked_processes(mark)
+
+
+def test_in_the_foreground_a_signal_to_the_whole_group_leaves_the_command_its_time_and_reaches_it_once() -> None:
+    """As timeout(1) and Slurm send it, and systemd to a whole cgroup."""
+    code = """
+import signal, sys, time
+caught = []
+signal.signal(signal.SIGUSR1, lambda n, _: caught.append(n))
+def save(*_):
+    time.sleep(0.5)
+    sys.exit(7 if caught == [signal.SIGUSR1] else 8)
+signal.signal(signal.SIGTERM, save)
+print('up', flush=True)
+while True:
+    signal.pause()
+"""
+    process = guard(["--grace", "0.1"], python(code), process_group=0)
+    assert wait_for_line(process) == "up"
+    for name in ("USR1", "TERM"):
+        subprocess.run(["kill", f"-{name}", "--", f"-{process.pid}"], check=True)
+    assert finish(process)[0] == 7
 
 
 def test_in_the_foreground_a_stopped_command_gets_its_sigterm() -> None:

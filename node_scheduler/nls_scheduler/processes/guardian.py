@@ -55,9 +55,9 @@ CLEANERS = (b".resource_tracker import main", b"multiprocessing.semaphore_tracke
 
 # In the foreground a terminal's Ctrl-Z must stop the guardian together with the command's group.
 _JOB_CONTROL = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
+# In the foreground, from our parent. Terminals, timeout(1), systemd or Slurm send theirs to the whole group or cgroup:
+# the command has them from there, and our parent too, which has the last word on how long it may take to end.
 _FORWARDED = {signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH}
-# A terminal sends these to the whole group itself (si_code SI_KERNEL): forwarding would deliver them twice.
-_SENT_BY_TERMINALS = {signal.SIGHUP, signal.SIGWINCH}
 _ENDED_BY_TERMINALS = {signal.SIGINT, signal.SIGQUIT, signal.SIGHUP}
 
 
@@ -377,6 +377,8 @@ class Guardian:
             if received is None:
                 return
             number = received.si_signo
+            if number in _FORWARDED and not self.options.session and received.si_pid != self.parent_pid:
+                continue
             if number == signal.SIGCONT and deadline is None and self._parent_died(received):
                 number = signal.SIGTERM
             if number in (signal.SIGCHLD, signal.SIGCONT):
@@ -386,8 +388,6 @@ class Guardian:
                 continue
             if number == signal.SIGTERM and self.inner and self.options.session:
                 return
-            if number in _SENT_BY_TERMINALS and received.si_code > 0:
-                continue
             self._pass_on(number)
             if number == signal.SIGTERM and deadline is None:
                 self._pass_on(signal.SIGCONT)
