@@ -267,6 +267,8 @@ NO_HTTP = [
     b"\x16\x03\x01\x02\r\n\r\n",
     b"GET /v1/status HTTP/1.1\r\nHost\r\n\r\n",
     b"GET /v1/status HTTP/1.1\r\nHost: nls\r\nContent-Length: -1\r\n\r\n",
+    b"POST /v1/workloads HTTP/1.1\r\nHost: nls\r\nContent-Length: \xb2\r\n\r\n",
+    b"POST /v1/workloads HTTP/1.1\r\nHost: nls\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n",
 ]
 
 

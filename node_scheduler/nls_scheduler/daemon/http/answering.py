@@ -194,8 +194,7 @@ class WithBody(Answering):
         super().prepare()
         self.received = bytearray()
         self._linger: asyncio.TimerHandle | None = None
-        announced = self.request.headers.get("Content-Length", "0")
-        if announced.isdigit() and int(announced) > MAX_BODY_BYTES:
+        if _number_in(self.request.headers.get("Content-Length", "0")) > MAX_BODY_BYTES:
             if "Expect" in self.request.headers:
                 raise _too_large()
             self._refuse()
@@ -245,6 +244,14 @@ class WithBody(Answering):
     def _end_of_refused(self, *_: str) -> None:
         if not self._finished:
             self.finish()
+
+
+def _number_in(header: str) -> int:
+    """What is no number is 0 here: tornado refuses it before it reads a body."""
+    try:
+        return int(header)
+    except ValueError:
+        return 0
 
 
 def _hung_up(stream: IOStream) -> bool:
