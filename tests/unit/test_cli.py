@@ -252,6 +252,9 @@ def test_without_a_standard_output_a_command_says_so(arguments: str) -> None:
 
 def test_a_table_is_as_wide_as_it_needs_to_be() -> None:
     assert table([["A", "B"], ["long", "x"]]) == "A     B\nlong  x"
+    assert table([["A", "B"], ["訓練", "x"], ["e\u0301", "x"]]) == "A     B\n訓練  x\ne\u0301     x", (
+        "two columns for each, and one"
+    )
 
 
 class Terminal(io.StringIO):
@@ -271,12 +274,20 @@ def test_a_terminal_gets_one_live_line_that_goes_away() -> None:
     assert terminal.getvalue().endswith("\r\x1b[K")
 
 
-def test_the_live_line_is_never_longer_than_the_terminal() -> None:
+@pytest.mark.parametrize(
+    ("columns", "reason", "line"),
+    [
+        (40, "a reason that is longer than forty columns", "nls: waiting for a GPU (2. in ... [0 s]"),
+        (60, "訓練訓練訓練訓練", "nls: waiting for a GPU (2. in line): 訓練訓練訓練訓練 [0 s]"),
+        (59, "訓練訓練訓練訓練", "nls: waiting for a GPU (2. in line): 訓練訓練訓練... [0 s]"),
+    ],
+)
+def test_the_live_line_is_never_longer_than_the_terminal(columns: int, reason: str, line: str) -> None:
     ours, users = pty.openpty()
-    with os.fdopen(ours, "rb", buffering=0) as shown, os.fdopen(users, "w") as terminal:
-        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
-        WaitingLine(terminal).show({**WORKLOAD, "reason": "a reason that is longer than forty columns"})
-        assert shown.read(200) == b"\r\x1b[Knls: waiting for a GPU (2. in ... [0 s]"
+    with os.fdopen(ours, "rb", buffering=0) as shown, os.fdopen(users, "w", encoding="utf-8") as terminal:
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        WaitingLine(terminal).show({**WORKLOAD, "reason": reason})
+        assert shown.read(200).decode() == f"\r\x1b[K{line}"
 
 
 def test_a_file_gets_one_line_for_each_new_reason() -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from nls_scheduler.cli.output import write
+from nls_scheduler.units.texts import columns, within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +45,7 @@ class WaitingLine:
         if self._live and self._since is not None:
             waited = f" [{int(time.monotonic() - self._since)} s]"
             text, most = f"nls: {self._text}", max(0, _width_of(self._stream) - 1 - len(waited))
-            text = text if len(text) <= most else text[: max(0, most - 3)] + "..."
+            text = text if columns(text) <= most else within(text, most - 3) + "..."
             write(self._stream, f"{_CLEAR}{text}{waited}")
 
     def clear(self) -> None:
