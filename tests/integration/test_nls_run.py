@@ -432,6 +432,21 @@ def test_a_terminal_shows_one_live_line_and_ctrl_c_ends_the_wait(one_gpu_daemon:
     first.communicate(timeout=20)
 
 
+def test_what_is_told_during_a_wait_has_a_line_of_its_own(one_gpu_daemon: DaemonProcess) -> None:
+    daemon = one_gpu_daemon
+    first = daemon.start_nls("run", "--name", "first", "--", "sleep", "600")
+    daemon.wait_for("first", phase="running")
+    with Terminal(daemon, "run", "--name", "second", "--", "true") as terminal:
+        terminal.read_until(r"waiting for a GPU \(1\. in line\)")
+        daemon.kill()
+        terminal.read_until("waiting for it")
+        assert "\r\x1b[Knls: the daemon does not answer; waiting for it" in terminal.text
+        daemon.start()
+    wait_until(lambda: daemon.workload("second") is None)
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=20)
+
+
 def test_an_empty_command_is_no_command(daemon: DaemonProcess) -> None:
     done = daemon.nls("run", "--", "", "argument")
     assert (done.returncode, done.stderr) == (2, "nls: the command is empty: name one after --\n")

@@ -77,7 +77,7 @@ class Runner:
         self.signals = heeded(self.SIGNALS)
         self._fields = fields
         self._socket = socket
-        self._tell = tell
+        self._tell_user = tell
         self._max_wait_s = max_wait_s
         self._patience: asyncio.TimerHandle | None = None
         self._why = "the daemon has not answered"
@@ -149,6 +149,10 @@ class Runner:
             with suppress(DaemonUnreachable, Problem, TimeoutError):
                 async with asyncio.timeout(RELEASE_S):
                     await DaemonClient(client.socket).release(view["id"], why)
+
+    def _tell(self, sentence: str) -> None:
+        self._line.make_way()
+        self._tell_user(sentence)
 
     def _report(self) -> Report:
         running = self._running

@@ -48,10 +48,14 @@ class WaitingLine:
             text = text if columns(text) <= most else within(text, most - 3) + "..."
             write(self._stream, f"{_CLEAR}{text}{waited}")
 
-    def clear(self) -> None:
-        """The wait is over. Idempotent."""
+    def make_way(self) -> None:
+        """Something else is told in its place; the next `tick` shows it again below."""
         if self._live and self._since is not None:
             write(self._stream, _CLEAR)
+
+    def clear(self) -> None:
+        """The wait is over. Idempotent."""
+        self.make_way()
         self._since, self._text = None, ""
 
 
