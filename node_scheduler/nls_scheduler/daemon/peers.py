@@ -124,7 +124,17 @@ def _open_pidfd(connection: socket.socket, pid: int) -> int:
             raise ProcessLookupError from error
         if error.errno != errno.ENOPROTOOPT:
             raise
-    return os.pidfd_open(pid)
+    return _pidfd_of(pid)
+
+
+def _pidfd_of(pid: int) -> int:
+    """Raises ProcessLookupError, also where only a thread has that number by now."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):
+            raise ProcessLookupError from error
+        raise
 
 
 def has_ended(pidfd: int) -> bool:
@@ -158,7 +168,7 @@ class Leases:
     def retake(self, workload: WorkloadId, holder: ProcessId) -> bool:
         """After a restart: `holder` goes on looking after `workload`, if it still lives."""
         try:
-            pidfd = os.pidfd_open(holder.pid)
+            pidfd = _pidfd_of(holder.pid)
         except ProcessLookupError:
             return False
         record = look_up(holder.pid)
