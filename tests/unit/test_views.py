@@ -285,6 +285,15 @@ def test_one_users_thousand_commands_leave_what_others_are_to_be_told() -> None:
     assert kept[-1].sequence == 2 * ENTRIES_KEPT - 1
 
 
+def test_nothing_is_kept_of_users_of_whom_nothing_is_told_any_more() -> None:
+    """On a cluster each pod is one."""
+    history = History()
+    for number in range(ENTRIES_KEPT + 500):
+        history.add(told_of(1000 + number, number))
+    assert [entry.sequence for entry in history.entries()] == list(range(500, ENTRIES_KEPT + 500))
+    assert len(history._of_users) == ENTRIES_KEPT
+
+
 def test_a_passive_follower_hears_everything_and_keeps_no_daemon_from_ending() -> None:
     async def story() -> None:
         history = History()

@@ -287,8 +287,11 @@ class History:
         self._of_users[entry.about.owner, entry.about.tenant].append(entry)
         self._kept += 1
         if self._kept > ENTRIES_KEPT:
-            max(self._of_users.values(), key=len).popleft()
+            most = max(self._of_users, key=lambda user: len(self._of_users[user]))
+            self._of_users[most].popleft()
             self._kept -= 1
+            if not self._of_users[most]:
+                del self._of_users[most]
 
     def follow(self, *, passive: bool = False, user: Hashable = None) -> asyncio.Queue[Entry | None]:
         """A queue of the entries from now on; `None` ends it. A `passive` follower is not counted by `followed`."""
