@@ -24,6 +24,7 @@ from nls_scheduler.cli import up
 from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.client.patience import Patience
 from nls_scheduler.wire import locate
+from nls_scheduler.wire.holder import holder_of
 from waiting import wait_until
 
 
@@ -134,6 +135,20 @@ def test_what_a_daemon_in_the_background_has_told_reaches_whoever_waits(
     up._let_go_of_whoever_waits(tmp_path / locate.LOG_NAME)
     assert shown[0] == "all lines"
     assert set(shown[1:]) == {"elsewhere"}
+
+
+def test_a_daemon_whose_driver_hangs_ends_when_it_is_told_to(tmp_path: Path) -> None:
+    daemon = DaemonProcess(tmp_path)
+    daemon.start()
+    ledger = tmp_path / "state" / "simulated" / f"{daemon.status()['gpus'][0]['uuid']}.ledger"
+    with ledger.open("rb+") as gpu:
+        fcntl.flock(gpu, fcntl.LOCK_EX)
+        daemon.stop()
+        assert "ends without it" in daemon.log
+        begins = subprocess.Popen(daemon._command, env=daemon.environment, stderr=subprocess.DEVNULL)
+        wait_until(lambda: holder_of(daemon.socket) is not None)
+        begins.send_signal(signal.SIGINT)
+        assert begins.wait(15) == -signal.SIGINT
 
 
 def test_a_node_without_gpu_serves_and_every_request_says_why_and_what_to_do(tmp_path: Path) -> None:

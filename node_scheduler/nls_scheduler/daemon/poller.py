@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -13,6 +12,7 @@ from nls_scheduler.core.model.events import GpusDiscovered, MemorySampled
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.daemon.attribution import Attribution, Known
+from nls_scheduler.daemon.driver_thread import DriverThread
 from nls_scheduler.daemon.limits import MemoryLimits
 from nls_scheduler.units.clock import awake_s
 from nls_scheduler.views.sentences import Names, sentence
@@ -29,6 +29,8 @@ T = TypeVar("T")
 _GONE: Final = (Why(Reason.VANISHED), Why(Reason.LEFT_OUT))
 PATIENCE_S: Final = 10.0
 """A poll that is late by more than this means a driver that hangs."""
+CLOSES_WITHIN_S: Final = 5.0
+"""The end of the daemon does not wait longer for one."""
 log = logging.getLogger(__name__)
 
 
@@ -61,7 +63,7 @@ class Poller:
         self._apply = apply
         self._attribution = Attribution()
         self._limits = MemoryLimits(driver)
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="driver")
+        self._thread = DriverThread()
         self._hurry = asyncio.Event()
         self._discovered_at: float | None = None
         self._polling = asyncio.Lock()
@@ -173,10 +175,13 @@ class Poller:
         return await self._in_thread(self._driver.environment, gpus)
 
     async def close(self) -> None:
-        """Give the driver back, after its last call has returned."""
-        await self._in_thread(self._limits.lift_all)
-        await self._in_thread(partial(self._driver.close, in_use=bool(self._state().workloads)))
-        self._thread.shutdown(wait=False)
+        """Give the driver back, after its last call has returned; one that hangs is left alone."""
+        try:
+            async with asyncio.timeout(CLOSES_WITHIN_S):
+                await self._in_thread(self._limits.lift_all)
+                await self._in_thread(partial(self._driver.close, in_use=bool(self._state().workloads)))
+        except TimeoutError:
+            log.error("the GPU driver does not answer: the daemon ends without it")  # noqa: TRY400 - nothing else is known
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 # The handlers refuse bodies above MAX_BODY_BYTES with a problem object; beyond this tornado hangs up.
 READ_LIMIT_BYTES: Final = 64 * MAX_BODY_BYTES
 HEADER_LIMIT_BYTES: Final = 32 * 1024
+_ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 LOOK_S: Final = 1.0
 """How often the daemon looks whether its socket, its locks and its key are still there."""
 MANY_OBJECTS: Final = 10_000
@@ -64,6 +65,9 @@ def serve(
     Raises AlreadyRunning, and what `make_driver` raises; ValueError for a folder where others may have written the
     journal; OSError when the socket cannot be made.
     """
+    # Until it serves it ends as if it were killed: a driver that hangs would keep it from anything else.
+    for number in _ENDS:
+        signal.signal(number, signal.SIG_DFL)
     # Everybody must reach the system daemon's socket; nobody but its user another's.
     listening = Listening(path, everybody=path == SYSTEM_SOCKET or cluster is not None)
     listening.make_directory()
@@ -99,8 +103,6 @@ async def _serve(
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
     loop.add_signal_handler(signal.SIGHUP, _reload, daemon, reload, settings)
     most = affordable(settings.max_connections)
     if most < settings.max_connections:
@@ -118,6 +120,8 @@ async def _serve(
     )
     observed = Observed(daemon)
     await daemon.start()
+    for number in _ENDS:
+        loop.add_signal_handler(number, stopped.set)
     # What is loaded and recovered is no garbage.
     gc.collect()
     gc.freeze()
