@@ -8,6 +8,7 @@ import os
 import pty
 import pwd
 import re
+import select
 import struct
 import subprocess
 import sys
@@ -288,6 +289,19 @@ def test_the_live_line_is_never_longer_than_the_terminal(columns: int, reason: s
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         WaitingLine(terminal).show({**WORKLOAD, "reason": reason})
         assert shown.read(200).decode() == f"\r\x1b[K{line}"
+
+
+def test_in_the_background_a_terminal_gets_one_line_for_each_new_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with `nls run ... &`: its shell's user is typing there."""
+    ours, users = pty.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as shown, os.fdopen(users, "w") as terminal:
+        monkeypatch.setattr(os, "tcgetpgrp", lambda _: os.getpgrp() + 1)
+        line = WaitingLine(terminal)
+        line.show({**WORKLOAD, "reason": "a"})
+        line.tick()
+        line.clear()
+        assert shown.read(200) == b"nls: waiting for a GPU (2. in line): a\r\n"
+        assert not select.select([shown], [], [], 0)[0]
 
 
 def test_a_file_gets_one_line_for_each_new_reason() -> None:

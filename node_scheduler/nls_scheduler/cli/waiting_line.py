@@ -1,4 +1,4 @@
-"""How a command line waits: one live line on a terminal, otherwise one line for each new reason."""
+"""How a command line waits: one live line on its terminal, otherwise one line for each new reason."""
 
 from __future__ import annotations
 
@@ -23,9 +23,17 @@ class WaitingLine:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._live = stream.isatty()
         self._since: float | None = None
         self._text = ""
+
+    @property
+    def _live(self) -> bool:
+        """Whether the terminal is ours: in the background (`&`) it is the shell's, with what its user is typing."""
+        if not self._stream.isatty():
+            return False
+        with suppress(OSError, ValueError):  # it is nobody's
+            return os.tcgetpgrp(self._stream.fileno()) == os.getpgrp()
+        return True
 
     def show(self, view: Mapping[str, Any]) -> None:
         """The workload's newest status entry; only one that waits is shown."""
