@@ -19,7 +19,7 @@ class DriverThread(Executor):
     """Python's own waits at its end for what it has begun, and a call of a driver that hangs never returns."""
 
     def __init__(self) -> None:
-        self._calls: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         threading.Thread(target=self._work, name="driver", daemon=True).start()
 
     def submit(self, call: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> Future[T]:
@@ -28,9 +28,13 @@ class DriverThread(Executor):
         self._calls.put(lambda: _do(partial(call, *arguments, **named), done))
         return done
 
+    def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:  # noqa: ARG002, FBT001, FBT002 - Python's
+        """End the thread behind what was submitted; nobody waits for that."""
+        self._calls.put(None)
+
     def _work(self) -> None:
-        while True:
-            self._calls.get()()
+        while (call := self._calls.get()) is not None:
+            call()
 
 
 def _do(call: Callable[[], T], done: Future[T]) -> None:

@@ -182,6 +182,7 @@ class Poller:
                 await self._in_thread(partial(self._driver.close, in_use=bool(self._state().workloads)))
         except TimeoutError:
             log.error("the GPU driver does not answer: the daemon ends without it")  # noqa: TRY400 - nothing else is known
+        self._thread.shutdown()
 
     async def _in_thread(self, function: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
