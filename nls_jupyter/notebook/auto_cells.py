@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _LOCAL = re.compile(r"\s*%%local\b")
+_LOCAL_ALONE = re.compile(r"\s*%%local\s*$")
 _GPU_CELL = re.compile(r"\s*%%gpu\b")
 _SAYS_MORE = re.compile(r"\s*%%gpu\b[^\S\n]*\S")
 _GPU_LINE = re.compile(r"\s*(\?{1,2}\s*)?%(gpu|config\s+GpuMagics)\b")
@@ -37,7 +38,7 @@ def is_gpu_cell(code: str) -> bool:
 
 
 def without_local(lines: list[str]) -> list[str]:
-    """An input transformation of IPython's: a cell that begins with `%%local` is the plain cell below it."""
-    while lines and _LOCAL.match(lines[0]):
+    """An input transformation of IPython's: a cell that begins with `%%local` alone is the plain cell below it."""
+    while lines and _LOCAL_ALONE.match(lines[0]):
         lines = lines[1:]
     return lines

@@ -52,6 +52,8 @@ def test_its_number_is_the_notebooks(notebook: AutoKernel) -> None:
             "there is no variable nowhere in the notebook's kernel",
         ),
         ("%%gpu\n%%gpu -i here\nhere", "GpuUsageError", "%%gpu with options must be the first line of its cell"),
+        ("%%local -o there\nraise SystemExit", "GpuUsageError", "%%local takes nothing more, and got '-o there'."),
+        ("%%local raise SystemExit", "UsageError", "%%local is a cell magic, but the cell body is empty"),
     ],
 )
 def test_options_that_mean_nothing_are_refused(notebook: AutoKernel, cell: str, ename: str, sentence: str) -> None:

@@ -73,4 +73,5 @@ def test_a_question_is_for_the_kernel_on_its_own_lines_only() -> None:
 def test_local_is_taken_off_the_top_and_nowhere_else() -> None:
     assert without_local(["%%local\n", "x\n"]) == ["x\n"]
     assert without_local(["x\n", "%%local\n"]) == ["x\n", "%%local\n"]
+    assert without_local(["%%local x\n", "y\n"]) == ["%%local x\n", "y\n"]
     assert without_local([]) == []
