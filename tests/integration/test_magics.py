@@ -602,11 +602,11 @@ def test_doctor_names_findings(talker: Book) -> None:
 @pytest.mark.long("%gpu in rare cases")
 def test_a_name_with_a_recipe_is_computed_again_when_the_process_comes_back(book):
     assert "none is recomputed" in recipe_free(book)
-    book.gpu("n = 3\ngen = (i * i for i in range(n))")
-    told = book.run("%gpu recompute gen: (i * i for i in range(n))").stdout
-    assert told.splitlines()[1] == "  gen: (i * i for i in range(n))"
+    book.gpu("n = {'to the': 3}\ngen = (i * i for i in range(n['to the']))")
+    told = book.run("%gpu recompute gen: (i * i for i in range(n['to the']))").stdout
+    assert told.splitlines()[1] == "  gen: (i * i for i in range(n['to the']))"
     assert "gen" not in book.run("%gpu save").stdout
-    assert "recomputed: (i * i for i in range(n))" in book.run("%gpu vars").stdout
+    assert "recomputed: (i * i for i in range(n['to the']))" in book.run("%gpu vars").stdout
     book.run("%gpu suspend")
     assert book.gpu("list(gen)").result == "[0, 1, 4]"
     assert "gen" not in book.run("%gpu recompute gen:").stdout

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nls_jupyter.notebook.variables import table, told_of_leaving
+from nls_jupyter.notebook import options
+from nls_jupyter.notebook.variables import parse_recipe, table, told_of_leaving
 from nls_jupyter.saved_state import Manifest, Saver
 
 
@@ -41,6 +42,11 @@ def test_a_name_that_is_recomputed_is_listed_with_its_recipe() -> None:
     assert Manifest.from_json(saved.to_json()) == saved
     *_, last = table(saved, {}, lambda _: None).splitlines()
     assert last.split() == ["twice", "recomputed:", "2", "*", "x"]
+
+
+def test_a_recipe_is_what_was_written_and_not_what_a_shell_makes_of_it() -> None:
+    _, recipe = options.split('recompute  frame: pd.read_csv("a b.csv")["it\'s"]')
+    assert parse_recipe(recipe) == ("frame", 'pd.read_csv("a b.csv")["it\'s"]')
 
 
 def test_who_leaves_the_gpu_reads_what_becomes_of_the_variables() -> None:
