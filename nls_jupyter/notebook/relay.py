@@ -185,7 +185,8 @@ class OutputRelay:
                 once more after the reply. Outputs that the cell captures (`%%capture`) are written there.
         """
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+            if stream is not None:
+                stream.flush()
         call = _Call(self._kernel.get_parent("shell"), run_in_caller)
         call.in_caller = self._captured()
         return self._remember(call)
@@ -324,7 +325,7 @@ class OutputRelay:
             )
         elif msg_type == "clear_output":
             publisher.clear_output(wait=content.get("wait", False))
-        else:
+        elif msg_type != "stream" or stream is not None:  # where there is none, nothing is printed
             self._publish(call, message)
 
     def _publish(self, call: _Call, message: Message) -> None:

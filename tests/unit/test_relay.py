@@ -280,6 +280,18 @@ def test_captured_output_is_written_by_the_calling_thread(
     assert kernel.kinds() == ["stream", "stream"]
 
 
+def test_where_there_is_no_stream_nothing_is_printed(
+    kernel: Kernel, waiting: Waiting, monkeypatch: pytest.MonkeyPatch, open_relay: OpenRelay
+) -> None:
+    relay = open_relay()
+    monkeypatch.setattr(sys, "stdout", None)
+    msg_id = relay.follow(waiting.append)
+    relay.forward(stream(msg_id, "a"))
+    run_all(waiting)
+    assert relay.finish(msg_id, reply()) is None
+    assert kernel.sent == []
+
+
 def test_an_error_is_raised_and_not_also_shown(kernel: Kernel, waiting: Waiting, open_relay: OpenRelay) -> None:
     relay = open_relay()
     msg_id = relay.follow(waiting.append)
