@@ -203,6 +203,8 @@ class OutputRelay:
         # The frontend's own where there is one: an ipywidgets Output catches what belongs to the id it knows.
         msg_id: str = call.parent.get("header", {}).get("msg_id") or uuid.uuid4().hex
         with self._lock:
+            if (earlier := self._calls.get(msg_id)) is not None and not earlier.is_over:
+                msg_id = uuid.uuid4().hex  # another thread of the cell waits for that one
             self._calls[msg_id] = call
             self._calls.move_to_end(msg_id)
             if len(self._calls) > REMEMBERED_CELLS:

@@ -390,6 +390,19 @@ def test_outputs_belong_to_the_id_that_the_frontend_knows(waiting: Waiting, open
     assert open_relay().follow(waiting.append) == "first cell"
 
 
+def test_of_two_calls_that_one_cell_makes_at_once_each_has_its_own_result(
+    kernel: Kernel, waiting: Waiting, open_relay: OpenRelay
+) -> None:
+    relay = open_relay()
+    calls = [relay.follow(waiting.append) for _ in range(2)]
+    for msg_id, text in zip(calls, "ab", strict=True):
+        relay.forward(stream(msg_id, text))
+        relay.forward(result(msg_id, text))
+        assert repr(relay.finish(msg_id, reply())) == text
+    assert [(kind, parent) for kind, _, parent in kernel.sent] == [("stream", kernel.cell)] * 2
+    assert relay.follow(waiting.append) == "first cell"
+
+
 def test_payloads_are_passed_on_but_the_kernel_does_not_exit(
     kernel: Kernel, waiting: Waiting, open_relay: OpenRelay
 ) -> None:
