@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from nls_jupyter.between import numbering
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from nls_jupyter.notebook.status_view import GpuStatus
 
 _Value = TypeVar("_Value")
+# IPython's %%time puts out nothing before what stands below it; of other magics nobody knows.
+_GPU_CELL = re.compile(r"\s*(%%time\b.*\n\s*)?%%gpu\b")
 
 
 class Magics(Protocol):
@@ -103,9 +106,9 @@ class Commands:
         }
 
     def _is_first(self) -> bool:
-        """Whether nothing of the notebook's cell can have been put out yet: it is one with a cell magic."""
+        """Whether nothing of the notebook's cell can have been put out yet."""
         code = self._request_content().get("code", "")
-        return isinstance(code, str) and code.lstrip().startswith("%%")
+        return isinstance(code, str) and bool(_GPU_CELL.match(code))
 
     def _request_content(self) -> Mapping[str, Any]:
         parent: Any = getattr(self._shell, "kernel").get_parent("shell")  # noqa: B009 - only a kernel's shell has one

@@ -134,7 +134,7 @@ def of_cell(words: list[str]) -> dict[str, Any]:
 
 
 def split(line: str) -> list[str]:
-    """The words of a line, as a shell has them; behind `recompute` it is one, as it is written. Raises GpuUsageError."""
+    """The words of a line, as a shell has them; the rest of `recompute` is one, as written. Raises GpuUsageError."""
     match line.split(maxsplit=1):
         case ["recompute", _] as words:
             return words
