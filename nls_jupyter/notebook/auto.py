@@ -39,8 +39,8 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 class AutoMode:
     """What the kernel does instead of its own in a notebook that uses the GPU process.
 
-    Completion and help of `%%gpu` cells go to the GPU process in every notebook, from the first use of `%gpu` on
-    (`answer_questions`); the rest is auto mode's, between `switch_on` and `switch_off`.
+    Completion and help of `%%gpu` cells, and questions for all widgets, go to the GPU process in every notebook, from
+    the first use of `%gpu` on (`answer_questions`); the rest is auto mode's, between `switch_on` and `switch_off`.
 
     Attributes:
         on: whether every cell goes to the GPU process.
@@ -68,16 +68,16 @@ class AutoMode:
         """Have completion and help look into the GPU process where they belong there. Idempotent."""
         self._questions.put("do_complete", self._complete)
         self._questions.put("do_inspect", self._inspect)
+        if self._own_comm_open is None:
+            handlers = self._kernel.shell_handlers
+            self._own_comm_open = handlers["comm_open"]
+            handlers["comm_open"] = self._comm_open
 
     def switch_on(self) -> None:
         """From the next cell on. Idempotent; starts nothing."""
         self.answer_questions()
         self._rest.put("do_execute", self._execute)
         self._rest.put("do_debug_request", self._debug)
-        if not self.on:
-            handlers = self._kernel.shell_handlers
-            self._own_comm_open = handlers["comm_open"]
-            handlers["comm_open"] = self._comm_open
         self.on = True
 
     def switch_off(self) -> None:
@@ -85,7 +85,6 @@ class AutoMode:
         if self.on:
             EXECUTE_SLEEP.put(self._kernel, self._outputs_first_s)
             self._rest.take_away()
-            self._kernel.shell_handlers["comm_open"] = self._own_comm_open
         self.on = False
 
     # Cells
@@ -227,7 +226,7 @@ class AutoMode:
         return reply
 
     def _comm_open(self, stream: Any, ident: Any, message: Message) -> None:
-        self._gpu().comms.opener(self._own_comm_open)(stream, ident, message)
+        self._gpu().comms.opener(self._own_comm_open, auto=self.on)(stream, ident, message)
 
 
 class _Replaced:

@@ -12,6 +12,8 @@ from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as NotYet
 from typing import TYPE_CHECKING, Any
 
+from comm import create_comm
+
 from nls_jupyter.between.restoring import COMM_BACK
 from nls_jupyter.supervisor.launch import GpuProcessDied
 from nls_jupyter.supervisor.pending import RequestFailed, accepted
@@ -35,6 +37,9 @@ _LOOK_AFTER_S = 5.0
 # A callback that does not react to Ctrl-C is left alone with the third one.
 _GIVES_UP_AFTER = 3
 _SUBSHELL_WITHIN_S = 5.0
+# What opens this asks one side for all its widgets at once; a frontend that is refused asks for each that is listed.
+_ALL_WIDGETS = "jupyter.widget.control"
+_WIDGET = "jupyter.widget"
 # Target of comms whose GPU process is gone; what their frontend still sends is noted.
 _GONE = "nls.gone"
 _NOTHING_HAPPENED = (
@@ -121,24 +126,37 @@ class GpuComms:
             elif isinstance(comm, ProxyComm) and comm.gone:
                 self._registry.comms.pop(comm_id, None)
 
-    def opener(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        """A handler of `comm_open` for auto mode.
+    def opener(self, own: Callable[..., Any], *, auto: bool) -> Callable[..., Any]:
+        """A handler of `comm_open`.
 
         Args:
             own: the kernel's handler, for targets that it knows, and while there is no GPU process: ipykernel then
                 closes the comm, as it does with every target that nobody has registered.
+            auto: whether a target that the kernel does not know is looked for in the GPU process.
         """
 
         def comm_open(stream: Any, ident: Any, message: Message) -> None:
-            process = self._supervisor.keeper.process
-            there = process is not None and self._supervisor.keeper.usable
-            if process is None or not there or message["content"]["target_name"] in self._registry.targets:
+            content, process = message["content"], self._supervisor.keeper.process
+            there = auto and process is not None and self._supervisor.keeper.usable
+            known = content["target_name"] in self._registry.targets
+            if known and content["target_name"] == _ALL_WIDGETS and self._has_widgets():
+                self._refuse(content)
+            elif process is None or not there or known:
                 own(stream, ident, message)
-                return
-            self._add(message["content"])
-            self.tell(process, "nls_comm_open", message)
+            else:
+                self._add(content)
+                self.tell(process, "nls_comm_open", message)
 
         return comm_open
+
+    def _refuse(self, content: Message) -> None:
+        refused = create_comm(comm_id=content["comm_id"], target_name=content["target_name"], primary=False)
+        self._registry.register_comm(refused)
+        refused.close()
+
+    def _has_widgets(self) -> bool:
+        comms = list(self._registry.comms.values())
+        return any(isinstance(comm, ProxyComm) and comm.target_name == _WIDGET for comm in comms)
 
     def tell(self, process: GpuProcess, msg_type: str, message: Message) -> None:
         """Hand a frontend's message over, and wait until it was dealt with. Ctrl-C reaches the callback."""

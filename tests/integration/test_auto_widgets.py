@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from auto_kernel import AutoKernel
+from auto_kernel import GPU_KERNEL, AutoKernel
 from daemon_process import DaemonProcess
 from left_out import thinned
 from waiting import wait_until
@@ -228,6 +228,27 @@ def test_ipywidgets_work_in_both_directions(notebook: AutoKernel) -> None:
     asked = notebook.send("comm_msg", {"comm_id": "control", "data": {"method": "request_states"}})
     (states,) = (m["content"]["data"] for m in notebook.done(asked) if m["msg_type"] == "comm_msg")
     assert states["states"][comm_id]["state"]["value"] == 2
+
+
+@pytest.mark.parametrize(("kernel", "here", "there"), [("python3", "", "%%gpu\n"), (GPU_KERNEL, "%%local\n", "")])
+def test_a_page_that_asks_for_all_widgets_at_once_is_sent_to_each_where_both_sides_have_some(
+    daemon_of_module: DaemonProcess, tmp_path: Path, kernel: str, here: str, there: str
+) -> None:
+    pytest.importorskip("ipywidgets")
+    with AutoKernel(tmp_path, daemon_of_module, kernel) as notebook:
+        notebook.run(f"{here}import ipywidgets")
+        control = {"comm_id": "control", "target_name": "jupyter.widget.control", "data": {}}
+        assert not notebook.done(notebook.send("comm_open", control, metadata={"version": "1.0.0"}))
+        code = "import ipywidgets\nipywidgets.IntSlider(value=3).comm.comm_id"
+        sliders = {notebook.run(f"{side}{code}").result.strip("'") for side in (here, there)}
+        control["comm_id"] = "another control"
+        answer = notebook.done(notebook.send("comm_open", control, metadata={"version": "1.0.0"}))
+        assert [(m["msg_type"], m["content"]["comm_id"]) for m in answer] == [("comm_close", "another control")]
+        assert sliders <= comms(notebook, "jupyter.widget")
+        for comm_id in sliders:
+            asked = notebook.send("comm_msg", {"comm_id": comm_id, "data": {"method": "request_state"}})
+            (state,) = (m["content"]["data"] for m in notebook.done(asked) if m["msg_type"] == "comm_msg")
+            assert state["state"]["value"] == 3
 
 
 @pytest.mark.parametrize("how", thinned(["suspended", "killed"], 2, "ways to lose a widget's process"))
