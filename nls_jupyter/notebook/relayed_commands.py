@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nls_jupyter.supervisor.pending import Message
 
 # They wait for the end of the running cell, which waits for them.
-_REFUSED = frozenset({"release", "restart", "restore", "resume", "save", "suspend"})
+_REFUSED = frozenset({"forget", "recompute", "release", "restart", "restore", "resume", "save", "suspend"})
 
 
 def carry_out(command: Callable[[str], GpuStatus | None], line: str) -> Message:

@@ -21,7 +21,7 @@ def test_what_it_prints_and_returns_is_the_answer(capsys: pytest.CaptureFixture[
     assert carry_out(lambda _: None, "log") == {"printed": ""}
 
 
-@pytest.mark.parametrize("name", ["release", "restart", "resume", "save", "suspend"])
+@pytest.mark.parametrize("name", ["forget", "recompute", "release", "restart", "resume", "save", "suspend"])
 def test_what_would_wait_for_the_cell_is_not_even_tried(name: str) -> None:
     def command(line: str) -> None:
         raise AssertionError(line)
