@@ -257,6 +257,8 @@ class GpuProcessKernel(IPythonKernel):
             except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - without a reply the cell would wait for ever
                 # A Ctrl-C before the cell or right after it, or an error of the cell's that cannot even be printed.
                 return _failed(error) | {"execution_count": getattr(self.shell, "execution_count", 1) - 1}
+            finally:
+                self._outputs.take_back()
 
     async def _do_execute(self, *args: Any, **options: Any) -> dict[str, Any]:
         if "cell_meta" in options:  # IPython shows it to hooks, which are not to see what is only between us
@@ -280,6 +282,7 @@ class GpuProcessKernel(IPythonKernel):
         super().post_handler_hook()  # type: ignore[no-untyped-call]
         if os.getpid() != self._pid:
             forked.leave(None)
+        self._outputs.take_back()
 
     def _refuse_to_exit(self) -> None:
         if os.getpid() == self._pid:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.lane import OUTPUTS
 from nls_jupyter.between.seams import FLUSH_PENDING
+from nls_jupyter.saved_state.kinds import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -40,6 +42,25 @@ class Outputs:
         """One of the streams that the thread sends what was printed of."""
         self._streams.append(stream)
         stream.flush = _Flush(stream, self._nothing_new)
+
+    def take_back(self) -> None:
+        """Put a stream back that a cell has replaced by one that cannot be flushed.
+
+        ipykernel flushes both behind each message: that would raise before the answer, without which the notebook waits
+        for ever.
+        """
+        failures = []
+        for own in self._streams:
+            try:
+                stream = getattr(sys, own.name)
+                if stream is not own and stream is not None:
+                    stream.flush()
+            except Exception as error:  # noqa: BLE001 - whatever the user's own stream raises
+                setattr(sys, own.name, own)
+                why = f"{type(error).__name__}: {text_of(error)}".rstrip(".")
+                failures.append(f"sys.{own.name} could not be flushed ({why})")
+        for failure in failures:
+            print(f"GPU: {failure}, and is the notebook's again.", file=sys.stderr)  # noqa: T201 - where users look
 
     def told(self, msg_id: str) -> Mapping[str, int]:
         """For the reply's metadata, once the cell's streams were flushed: no idle is needed then."""

@@ -64,6 +64,14 @@ HARMLESS = {
     ),
     "closes its standard streams": ("import os; os.closerange(0, 3)", None),
     "closes Python's standard streams": ("import sys; sys.stdout.close()", None),
+    "closes a file in the place of a standard stream": (
+        "import os, sys; sys.stderr = open(os.devnull, 'w'); sys.stderr.close()",
+        None,
+    ),
+    "puts something in the place of a standard stream that cannot be flushed": (
+        "import sys\nclass Log:\n    def write(self, text): pass\nsys.stdout = Log()",
+        None,
+    ),
     "ignores interrupts": ("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)", None),
     "sets another wake-up descriptor": ("import signal; signal.set_wakeup_fd(-1)", None),
     "changes the mask": ("import os; os.environ['CUDA_VISIBLE_DEVICES'] = '7'", None),
