@@ -192,9 +192,22 @@ class GpuProcessKernel(IPythonKernel):
                     shell: Any = self.shell
                     with contextlib.suppress(KeyboardInterrupt):  # it waits for the cell, which ends by it
                         numbering.number_next_cell(shell, count, self._inputs_from)
-                await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
+                try:
+                    await super().execute_request(stream, ident, parent)  # type: ignore[no-untyped-call]
+                except Exception as error:  # noqa: BLE001 - without a reply the notebook would wait for ever
+                    self._answer_after_all(stream, ident, parent, error)
         finally:
             self._cell = None
+
+    def _answer_after_all(self, stream: Any, ident: Any, parent: dict[str, Any], error: Exception) -> None:
+        """A cell ran, and what it left in its reply is no text that can be sent."""
+        session: Any = self.session
+        ename, evalue = type(error).__name__, f"the cell ran, but its reply cannot be sent: {text_of(error)}"
+        content = {"ename": ename, "evalue": evalue, "traceback": [f"{ename}: {evalue}"]}
+        session.send(self.iopub_socket, "error", content, parent)
+        reply = {"status": "error", **content, "execution_count": getattr(self.shell, "execution_count", 1) - 1}
+        told = self._outputs.told(parent["header"]["msg_id"])
+        session.send(stream, "execute_reply", reply, parent, ident, metadata=told)
 
     def finish_metadata(self, parent: Any, metadata: Any, reply_content: Any) -> Any:
         """All outputs of the cell were flushed before."""

@@ -62,6 +62,7 @@ HARMLESS = {
         "class Odd(Exception):\n    def __str__(self): raise RuntimeError('no text')\nraise Odd",
         "RuntimeError",
     ),
+    "replies with what is no text": ("get_ipython().set_next_input(chr(0xD800)); 1", "UnicodeEncodeError"),
     "closes its standard streams": ("import os; os.closerange(0, 3)", None),
     "closes Python's standard streams": ("import sys; sys.stdout.close()", None),
     "closes a file in the place of a standard stream": (
