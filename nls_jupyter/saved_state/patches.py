@@ -36,6 +36,11 @@ _CHANGE: Final = (
     *("add", "update", "discard", "setdefault", "popitem", "difference_update", "intersection_update"),
 )
 _MAY_SET = re.compile(rf"\.\s*\w+[^=\n]*=(?!=)|\bsetattr\b|\bdel\b|\.\s*(?:{'|'.join(_CHANGE)})\s*\(")
+# Magics whose body is a cell of IPython's. That of another may be anything: for hundreds of lines that begin with %, as
+# LaTeX's comments do, IPython takes a minute.
+_AROUND_CODE: Final = frozenset({"capture", "debug", "gpu", "local", "prun", "time", "timeit"})
+# What Python and IPython raise for what they cannot read, nor run.
+_UNREADABLE: Final = (SyntaxError, ValueError, RuntimeError, MemoryError)
 # What is set there is kept by other means, or each process's own.
 _KEPT_OTHERWISE: Final = frozenset({"builtins", "__main__"})
 _CONTENTS_KEPT_OTHERWISE: Final = frozenset({"sys", "warnings", "logging"})
@@ -156,14 +161,24 @@ def _nodes(cell: str) -> Iterator[ast.AST]:
     """All of its syntax, with that of what a magic such as `%%time` runs."""
     try:
         tree = ast.parse(cell)
-    except SyntaxError:
+    except _UNREADABLE:
         return
     for node in ast.walk(tree):
         yield node
         match node:
-            case ast.Call(func=ast.Attribute(attr="run_cell_magic"), args=[_, _, ast.Constant(value=str(body))]):
-                transformed: str = TransformerManager().transform_cell(body)  # type: ignore[no-untyped-call]
-                yield from _nodes(transformed)
+            case ast.Call(
+                func=ast.Attribute(attr="run_cell_magic"),
+                args=[ast.Constant(value=magic), _, ast.Constant(value=str(body))],
+            ):
+                yield from _nodes(_as_python(body) if magic in _AROUND_CODE else body)
+
+
+def _as_python(cell: str) -> str:
+    try:
+        transformed: str = TransformerManager().transform_cell(cell)  # type: ignore[no-untyped-call]
+    except _UNREADABLE:
+        return ""
+    return transformed
 
 
 def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:

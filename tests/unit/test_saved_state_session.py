@@ -9,6 +9,7 @@ from urllib.request import HTTPSHandler
 import pytest
 
 from left_out import thinned
+from nls_jupyter.saved_state.patches import _all_targets
 from saved_state_processes import carried, carried_on
 
 MAGICS = (
@@ -92,6 +93,7 @@ LOGS = (
     "    def chat(self): return 'chat'\n"
     "logging.setLoggerClass(Chatty)\n"
 )
+LATEX = "a.b = 1\n" + "% comment\n" * 501
 AT_EXIT = (
     "import atexit, sys\n"
     "told = []\n"
@@ -342,6 +344,20 @@ def test_what_a_magic_or_a_function_with_imports_of_its_own_sets_on_libraries_is
     )
     after = "import math\nassert (pd.DataFrame.owner, math.tau2, pd.Series.unit) == ('me', 6.5, 'm')\n"
     assert carried_on(before, after) == []
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        f"get_ipython().run_cell_magic('latex', '', {LATEX!r})",
+        f"{'1 + ' * 20_000}1  # del",
+        f"{'-' * 100_000}1  # del",
+        "get_ipython().run_cell_magic('mine', '', 'a.b = \"\\ud800\"')",
+    ],
+    ids=["comments of another language", "too long a sum", "too many signs", "half a character"],
+)
+def test_a_cell_that_cannot_be_read_sets_nothing_and_costs_no_save(cell):
+    assert _all_targets(cell) == ((), ())
 
 
 def test_what_runs_awaits_is_the_new_shells_own_unless_cells_chose_another():
