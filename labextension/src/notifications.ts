@@ -54,6 +54,9 @@ export class Notifier {
 
   /** What holds for a while: a cell waits, a notebook is about to leave. */
   private _tellStanding(): void {
+    if (this._model.state === null) {
+      return; // nobody knows whether it still does
+    }
     const { wanted, trans } = this._options;
     const notices =
       wanted() === 'none'

@@ -1,0 +1,34 @@
+import { NodeModel } from '../src/model';
+import { Notifier } from '../src/notifications';
+import { copy, snapshot, trans } from './samples';
+
+/** What the page shows; no text comes twice. */
+const mockShown = new Set<string>();
+jest.mock('@jupyterlab/apputils', () => ({
+  Notification: {
+    emit: (text: string) => {
+      mockShown.add(text);
+      return text;
+    },
+    dismiss: (text: string) => mockShown.delete(text)
+  }
+}));
+
+it('a wait that was told is not told again when the page is connected again, and is over when it is', () => {
+  const model = new NodeModel({ connecting: '', lost: '', unreadable: '' }, () => snapshot.time);
+  const notifier = new Notifier(model, { wanted: () => 'all', units: () => 'binary', trans, act: () => {} });
+  const waiting = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
+  Object.assign(waiting.snapshot.workloads['w-bob'] ?? {}, { kernel_id: 'kernel-2' });
+  const told = 'bob.ipynb: waiting for a GPU, 2nd in queue, GPU 0 is held by training';
+  model.received(waiting);
+  expect([...mockShown]).toEqual([told]);
+  mockShown.clear(); // its user closes it
+  model.lost();
+  model.received(waiting);
+  expect([...mockShown]).toEqual([]);
+  mockShown.add(told);
+  model.lost();
+  model.received(snapshot);
+  expect([...mockShown]).toEqual([]);
+  notifier.dispose();
+});
