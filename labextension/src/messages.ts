@@ -77,13 +77,14 @@ function whole(fields: Readonly<Record<string, unknown>>): INodeState {
 
 function changed(before: INodeState, fields: Readonly<Record<string, unknown>>): INodeState {
   const entries = fields.history === undefined ? [] : readEntries(fields.history, 'history');
-  const earlier = fields.history_anew === true ? [] : before.history;
+  const anew = fields.history_anew === true;
+  const history = [...(anew ? [] : before.history), ...entries].slice(-HISTORY_KEPT);
   return {
     daemon: fields.daemon === undefined ? before.daemon : readDaemon(fields.daemon, 'daemon'),
     gpus: merged(before.gpus, fields.gpus ?? {}, readGpu, 'gpus'),
     workloads: merged(before.workloads, fields.workloads ?? {}, readWorkload, 'workloads'),
     queues: merged(before.queues, fields.queues ?? {}, readQueue, 'queues'),
-    history: entries.length === 0 ? before.history : [...earlier, ...entries].slice(-HISTORY_KEPT)
+    history: entries.length > 0 || anew ? history : before.history
   };
 }
 

@@ -67,6 +67,7 @@ describe('a difference', () => {
   it('with a history that begins anew replaces the old one', () => {
     const anew = { ...delta, history_anew: true };
     expect(understand(known(), anew).state.history).toHaveLength(1);
+    expect(understand(known(), { ...anew, history: [] }).state.history).toEqual([]);
     expect(understand(known(), delta).state.history).toHaveLength(4);
   });
 
