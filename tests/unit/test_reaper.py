@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from dataclasses import replace
 from itertools import pairwise
@@ -81,6 +82,29 @@ def test_what_has_left_a_process_is_ended_before_it_counts_as_lost(monkeypatch: 
     asyncio.run(Reaper(order.append).end_abandoned(left))
     assert order[0] == [left.process]
     assert isinstance(order[1], SupervisorLost)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many files"), RuntimeError("can't start new thread")])
+@pytest.mark.parametrize("of", ["some_left_of", "end_all"])
+def test_what_could_not_be_looked_for_is_looked_for_again(
+    of: str, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a workload that nobody looks after would keep its GPU for as long as the daemon runs."""
+    stage, facts, fails = Stage(1), list[Event](), [error]
+    stage.notebook("book")
+    left = replace(stage.workload("book"), process=look_up(os.getpid()).id)
+    monkeypatch.setattr(reaper, "end_all", lambda *_: True)
+    works = getattr(reaper, of)
+
+    def once_failing(*given: object) -> object:
+        if fails:
+            raise fails.pop()
+        return works(*given)
+
+    monkeypatch.setattr(reaper, of, once_failing)
+    monkeypatch.setattr(reaper, "AGAIN_S", 0.0)
+    asyncio.run(Reaper(facts.append).end_abandoned(left))
+    assert [type(fact) for fact in facts] == [SupervisorLost]
 
 
 @pytest.mark.parametrize(("lives", "ended"), [("stands still", False), ("runs elsewhere", False), ("", True)])

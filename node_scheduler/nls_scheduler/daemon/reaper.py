@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.workload import Workload
 
 END_TIMEOUT_S: Final = 10.0
+AGAIN_S: Final = 1.0
 REMAINS_PATIENCE_S: Final = 1.0
 log = logging.getLogger(__name__)
 
@@ -61,13 +62,22 @@ class Reaper:
         between the events others get their answers.
         """
         known = [] if workload.process is None else [workload.process]
-        if workload.id in await self._some_left(workload, known) and not await asyncio.to_thread(
-            end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S
-        ):
+        if not await self._ended(workload, known):
             log.warning("processes of %s (%s) do not end", workload.spec.name, workload.id)
         async with self._turn:
             self._apply(SupervisorLost(awake_s(), workload.id, "the process that looked after it has ended"))
             await asyncio.sleep(0)
+
+    async def _ended(self, workload: Workload, known: list[ProcessId]) -> bool:
+        """Whether nothing is left of it, once the machine has room to look: a file and a thread more."""
+        while True:
+            try:
+                return workload.id not in await self._some_left(workload, known) or await asyncio.to_thread(
+                    end_all, workload.id, workload.spec.owner, known, END_TIMEOUT_S
+                )
+            except (OSError, RuntimeError) as error:
+                log.warning("what is left of %s (%s) is looked for again: %s", workload.spec.name, workload.id, error)
+                await asyncio.sleep(AGAIN_S)
 
     async def _some_left(self, workload: Workload, known: list[ProcessId]) -> set[WorkloadId]:
         """Of which of those that are asked about in this moment, `workload` among them, something is left."""
