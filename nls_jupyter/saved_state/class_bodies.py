@@ -75,17 +75,21 @@ def _leading_to(state: Mapping[str, Any], is_there: Callable[[Any], bool], close
 
 
 def _body(kind: type, known: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Up to what has been set later: never before `__slots__`, as a class made anew has all that the first one had."""
     body: dict[str, Any] = {}
-    for name, value in vars(kind).items():
-        if is_made_by_python(kind, value) or name in _MADE_LATER or (name == "__doc__" and value is None):
-            break  # what follows has been set later
+    names = list(vars(kind))
+    least = names.index("__slots__") if "__slots__" in names else -1
+    for at, (name, value) in enumerate(vars(kind).items()):
+        is_over = name in _MADE_LATER or (name == "__doc__" and value is None)
+        if is_made_by_python(kind, value) or (is_over and at > least):
+            break
         if name in known:
             body[name] = known[name]
         elif name == "__slots__":
             body[name] = tuple(slot for slot, made in vars(kind).items() if is_made_by_python(kind, made))
-        elif name in values:
+        elif name in values and name not in _MADE_LATER:
             body[name] = values[name]
-        if name == _LAST:
+        if name == _LAST and at > least:
             break
     return body
 

@@ -93,6 +93,42 @@ class C:
     b: int
     a: int = 2
 thing = C(1)""",
+    "a dataclass that adds no slots": """
+import dataclasses
+@dataclasses.dataclass(slots=True)
+class B:
+    b: int = 1
+@dataclasses.dataclass(slots=True)
+class C(B):
+    def a(self): return self.b
+thing = C()""",
+    "a class that is made anew": """
+class B:
+    z = 1
+    def a(self): return self.b
+C = type(B)('C', (), {**{n: v for n, v in vars(B).items() if n not in ('__dict__', '__weakref__')},
+                      '__slots__': ('b', '__weakref__'), 'later': 2})
+C.latest = 3
+thing = C()""",
+    "a dataclass with slots below an abstract class": """
+import abc, dataclasses
+class B(abc.ABC):
+    __slots__ = ()
+    @abc.abstractmethod
+    def z(self): ...
+@dataclasses.dataclass(slots=True)
+class C(B):
+    b: int = 1
+    def z(self): return 2
+thing = C()""",
+    "a class of attrs": """
+import attr
+@attr.define
+class C:
+    b: int
+    a: list = attr.field(factory=list)
+    def z(self): return super().__repr__()
+thing = C(1)""",
     "an abstract class": """
 import abc
 class B(abc.ABC):
@@ -173,7 +209,7 @@ class C:
     a = D()
 thing = C()""",
 }
-IN_ANOTHER_ORDER = {"a generic", "a named tuple", "a protocol"}
+IN_ANOTHER_ORDER = {"a generic", "a named tuple", "a protocol", "a dataclass with slots below an abstract class"}
 """A library's code runs when these are made, and may look at what is there: they get it when it is whole."""
 
 LOOK = """
