@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -21,6 +22,14 @@ def wait_until(condition: Callable[[], T], timeout_s: float = 15.0) -> T:
             raise AssertionError(f"{condition} was not true within {timeout_s} s: {outcome!r}")
         time.sleep(PAUSE_S)
     return outcome
+
+
+def has_ended(pid: int) -> bool:
+    """Whether there is no such process any more, or only what its parent has not asked for yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in b"ZX"
+    except (FileNotFoundError, ProcessLookupError):  # before it was opened, or after
+        return True
 
 
 async def eventually(condition: Callable[[], Awaitable[T]], timeout_s: float = 15.0) -> T:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
@@ -14,7 +13,7 @@ from nls_scheduler.client.daemon_client import DaemonClient
 from nls_scheduler.processes.guardian import read_stat
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 from nls_scheduler.wire.protocol import CommandMessage, DaemonMessage, ErrorMessage, ViewMessage
-from waiting import eventually, wait_until
+from waiting import eventually, has_ended, wait_until
 
 if TYPE_CHECKING:
     from daemon_process import DaemonProcess
@@ -222,20 +221,13 @@ def test_a_supervisor_killed_by_force_ends_its_workload_and_all_its_processes(da
             daemon.wait_for("victim", phase="running")
             supervisor.kill()
             wait_until(lambda: daemon.workload("victim") is None)
-            assert [pid for pid in pids if _runs(pid)] == []
+            assert [pid for pid in pids if not has_ended(pid)] == []
             assert bystander.poll() is None
         finally:
             supervisor.kill()
             bystander.kill()
     entry = daemon.request("GET", "/v1/history")[1]["entries"][-1]
     assert (entry["event"], entry["reason"]) == ("released", "the process that looked after it has ended")
-
-
-def _runs(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return False
 
 
 def test_a_closed_connection_of_a_living_process_ends_nothing_and_orders_wait_for_it(daemon: DaemonProcess) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from daemon_process import DaemonProcess
 from jupyterhub_process import ADMIN, MISSING, PATIENCE_S, USERS, HubProcess
-from waiting import wait_until
+from waiting import has_ended, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,13 +74,6 @@ def owner(hub: HubProcess, name: str, **fields: object) -> str:
     return pwd.getpwuid(hub.daemon.wait_for(name, PATIENCE_S, **fields)["owner"]).pw_name
 
 
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
-
-
 def test_each_users_notebooks_are_theirs_and_named_servers_too(hub: HubProcess) -> None:
     hers = hub.open(hub.server(ANNA), "hers.ipynb")
     second = hub.open(hub.server(ANNA, "second"), "second.ipynb")
@@ -90,7 +83,7 @@ def test_each_users_notebooks_are_theirs_and_named_servers_too(hub: HubProcess) 
     assert [pwd.getpwuid(Path(f"/proc/{pid}").stat().st_uid).pw_name for pid in pids] == [ANNA, ANNA, BERT]
     hub.stop_server(ANNA, "second")
     wait_until(lambda: hub.daemon.workload("second.ipynb") is None, PATIENCE_S)
-    assert not alive(pids[1])
+    assert has_ended(pids[1])
     assert hub.run(hers, PID) == str(pids[0])
     assert hub.run(his, PID) == str(pids[2])
 
@@ -102,7 +95,7 @@ def test_a_hub_that_is_started_anew_disturbs_no_gpu_process(open_directory: Path
         pid = hub.run(notebook, PID)
         for ends in (hub.stop, hub.kill):
             ends()
-            assert alive(int(pid or 0))
+            assert not has_ended(int(pid or 0))
             hub.start()
             notebook.close()  # the hub has started its proxy anew: pages connect again
             assert hub.run(notebook, PID) == pid
@@ -115,7 +108,7 @@ def test_a_server_that_is_culled_leaves_no_gpu_process(open_directory: Path, dae
         notebook = hub.open(hub.server(ANNA), "hers.ipynb")
         pid = int(hub.run(notebook, PID) or 0)
         notebook.close()
-        wait_until(lambda: not alive(pid), 3 * PATIENCE_S)
+        wait_until(lambda: has_ended(pid), 3 * PATIENCE_S)
         wait_until(lambda: hub.daemon.workload("hers.ipynb") is None, PATIENCE_S)
         # Nobody else has asked for its end.
         wait_until(lambda: hub.ask("GET", f"users/{ANNA}")["servers"] == {}, PATIENCE_S)

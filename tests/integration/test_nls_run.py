@@ -18,7 +18,7 @@ import pytest
 
 from daemon_process import NLS
 from leftovers import MARK
-from waiting import wait_until
+from waiting import has_ended, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,13 +34,6 @@ def daemon(shared_daemon: DaemonProcess, mark: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(shared_daemon.environment, MARK, mark)
     yield shared_daemon
     wait_until(lambda: shared_daemon.status()["workloads"] == [])
-
-
-def gone(pid: int) -> bool:
-    try:
-        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
-        return True
 
 
 def test_the_exit_code_and_the_output_are_the_commands_own(daemon: DaemonProcess) -> None:
@@ -171,7 +164,7 @@ def test_it_is_running_only_after_exec_with_the_commands_own_pid(daemon: DaemonP
     assert entry["request_bytes"] == entry["limit_bytes"] == 16 * 2**30
     running.send_signal(signal.SIGTERM)
     running.communicate(timeout=20)
-    assert gone(pid)
+    assert has_ended(pid)
 
 
 @pytest.mark.long("commands that wait through a daemon's deaths")
@@ -236,7 +229,7 @@ def test_kill_9_of_nls_run_leaves_no_process_of_its_command(daemon: DaemonProces
     daemon.wait_for("victim", phase="running")
     running.kill()
     running.communicate(timeout=20)
-    wait_until(lambda: all(gone(pid) for pid in pids))
+    wait_until(lambda: all(has_ended(pid) for pid in pids))
     wait_until(lambda: daemon.workload("victim") is None)
 
 
@@ -250,7 +243,7 @@ def test_a_killed_guardian_takes_its_command_along_and_the_daemon_does_the_rest(
     os.kill(guardian, signal.SIGKILL)
     running.communicate(timeout=20)
     assert running.returncode == -signal.SIGKILL
-    assert gone(pid)
+    assert has_ended(pid)
     wait_until(lambda: daemon.workload("victim") is None)
 
 

@@ -32,6 +32,7 @@ from nls_jupyter.saved_state.aside import DONE, FAILED, REFUSED, STOPPED, Aside,
 from nls_jupyter.saved_state.one_save import OneSave
 from nls_jupyter.saved_state.shared_memory import SharedMemory
 from nls_scheduler.processes import debuggers
+from waiting import has_ended
 
 WITHIN_S = 60
 
@@ -263,7 +264,7 @@ def test_a_copy_ends_with_its_process(tmp_path):
     pid = told.read_text(encoding="ascii").strip()
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
-    wait_for(lambda: is_zombie(pid))
+    wait_for(lambda: has_ended(pid))
 
 
 def wait_for(condition):
@@ -272,13 +273,6 @@ def wait_for(condition):
         assert time.monotonic() < until
         time.sleep(0.01)
     return found
-
-
-def is_zombie(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def test_a_copy_that_never_ends_is_killed():

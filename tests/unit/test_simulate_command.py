@@ -25,7 +25,7 @@ from nls_scheduler.what_if.report.sentences import conclusions
 from nls_scheduler.what_if.scenario import Node, Scenario
 from nls_scheduler.what_if.search import search
 from nls_scheduler.what_if.workload_file.rows import FIRST_LINE, Cell, Session
-from waiting import wait_until
+from waiting import has_ended, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -294,7 +294,7 @@ def test_nobody_plays_on_for_who_was_killed() -> None:
             children = children_of(process.pid)
         finally:
             process.kill()
-    wait_until(lambda: not any(is_there(pid) for pid in children), 20)
+    wait_until(lambda: all(has_ended(pid) for pid in children), 20)
 
 
 def test_a_process_that_was_ended_from_outside_is_a_sentence() -> None:
@@ -307,15 +307,8 @@ def test_a_process_that_was_ended_from_outside_is_a_sentence() -> None:
 def children_of(pid: int) -> list[int]:
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return []
-
-
-def is_there(pid: int) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
 
 
 def test_what_is_stopped_is_never_told_to_be_done_and_is_compared_with_nothing() -> None:
