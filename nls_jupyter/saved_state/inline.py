@@ -3,15 +3,20 @@
 CPython keeps the attributes of an instance beside it, and makes a dict of them only for whoever asks for `__dict__`, as
 pickle does; then the dict stays, and the instance takes about twice its memory. The garbage collector tells the values
 in their order; what it tells is compared, one by one, with the values under the names that other instances have.
+
+From Python 3.13 on it tells the values also where there is a dict of them, which somebody may hold. Whether there is
+one is read where CPython has it, before the instance.
 """
 
 from __future__ import annotations
 
 import copyreg
+import ctypes
 import enum
 import gc
 import inspect
 import operator
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -22,6 +27,9 @@ if TYPE_CHECKING:
 
 _NONE = object()
 _MOST_ATTRIBUTES = 30  # CPython keeps no more than these without a dict
+# Flags of a class whose instances have their values beside them, and a place for a dict.
+_BESIDE = 1 << 2 | 1 << 4
+_PLACE_BYTES = -3 * ctypes.sizeof(ctypes.c_void_p)
 
 
 class _Layout(NamedTuple):
@@ -41,7 +49,7 @@ class Layouts:
     def of(self, thing: Any) -> tuple[tuple[str, ...], tuple[Any, ...]] | None:
         """Names and values, or `None` where there is a dict, or one has to be asked for."""
         *values, kind = gc.get_referents(thing) or (None,)
-        if kind is not type(thing):
+        if kind is not type(thing) or (_DICTS_HIDE and _hidden_dict(thing) is not None):
             return None
         if not values:
             return (), ()
@@ -67,6 +75,29 @@ class Layouts:
                 now = [(at, id(value)) for at, value in _defaults(kind, layout.names)]
                 if now != [(at, id(value)) for at, value in layout.defaults]:
                     del self._known[count]
+
+
+def _hidden_dict(thing: Any) -> int | None:
+    """The address of the dict of an instance whose class has `_BESIDE`; `None`: there is none."""
+    return ctypes.c_void_p.from_address(id(thing) + _PLACE_BYTES).value
+
+
+def _are_found() -> bool:
+    """Whether this Python has hidden dicts where they are looked for."""
+
+    class Sample:
+        def __init__(self) -> None:
+            self.value = 1
+
+    sample = Sample()
+    if Sample.__flags__ & _BESIDE != _BESIDE or _hidden_dict(sample) is not None:
+        return False
+    attributes = vars(sample)
+    return _hidden_dict(sample) == id(attributes)
+
+
+_DICTS_HIDE = sys.version_info >= (3, 13)
+_CAN_BE_TOLD = not _DICTS_HIDE or _are_found()
 
 
 def _defaults(kind: type, names: tuple[str, ...]) -> tuple[tuple[int, Any], ...]:
@@ -95,6 +126,8 @@ _layouts: weakref.WeakKeyDictionary[type, Layouts] = weakref.WeakKeyDictionary()
 def layouts_of(kind: type) -> Layouts | None:
     """How to look at instances of a class; `None` for those that do more about attributes than to have them."""
     plain = not issubclass(kind, enum.Enum) and slots_of(kind) == () and kind.__dictoffset__ != 0
+    if not _CAN_BE_TOLD or (_DICTS_HIDE and kind.__flags__ & _BESIDE != _BESIDE):
+        return None
     if not plain or hasattr(kind, "__getattr__") or hasattr(kind, "__setstate__"):
         return None
     layouts = _layouts.setdefault(kind, Layouts())

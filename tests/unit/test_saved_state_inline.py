@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from nls_jupyter.saved_state import Saver, user_names
+from nls_jupyter.saved_state import Saver, inline, user_names
 from saved_state_roundtrip import cells, restore
 
 _SETUP = """
@@ -97,6 +97,27 @@ def test_neither_a_save_nor_a_restore_makes_a_dict_for_each_instance():
         assert not restore(saver.descriptors(), again).missing
     for some in (names["points"], again["points"]):
         assert sum(type(each) is dict for point in some for each in gc.get_referents(point)) <= 1
+
+
+@pytest.mark.parametrize("held_before", [True, False])
+def test_a_dict_of_attributes_that_has_a_name_is_the_instances_still(held_before):
+    """`config = vars(args)`; from Python 3.13 on the garbage collector does not tell of it."""
+    names = cells(_SETUP)
+    with contextlib.closing(Saver()) as saver:
+        if not held_before:
+            saver.save(user_names(names, {}), cell=None, function_globals=names)
+        exec("held = [vars(each) for each in (*points[:5], base, one, record)]", names)
+        for _ in range(2):
+            saver.save(user_names(names, {}), cell=None, function_globals=names)
+            again = {}
+            assert not restore(saver.descriptors(), again).missing
+    things = (*again["points"][:5], again["base"], again["one"], again["record"])
+    assert all(vars(thing) is held for thing, held in zip(things, again["held"], strict=True))
+
+
+def test_this_python_has_its_dicts_where_they_are_looked_for():
+    """Else instances have a dict each after a save, which is right and takes twice the memory."""
+    assert inline._CAN_BE_TOLD
 
 
 def test_a_class_that_gets_an_attribute_later_is_looked_at_anew():
