@@ -388,15 +388,13 @@ def autoload(system: list[Path], user: Path) -> list[Finding]:
         text = "nls_jupyter is not installed in this environment: its kernels have no %gpu"
         return [Finding("%gpu", "error", text, "pip install nls-jupyter into the kernel's environment")]
     # The one that an install brings has a name that an administrator's own hardly has: it would be overwritten.
-    files = [directory / "ipython" / f"ipython_kernel_config.{kind}" for directory in system for kind in ("json", "py")]
-    files += [user / "profile_default" / f"ipython{kind}_config.py" for kind in ("", "_kernel")]
+    names = [f"ipython{part}_config.{kind}" for part in ("", "_kernel") for kind in ("json", "py")]
+    folders = [*(directory / "ipython" for directory in system), user / "profile_default"]
+    files = [folder / name for folder in folders for name in names]
     for file in files:
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (FileNotFoundError, NotADirectoryError, PermissionError):
-            continue
-        if "nls_jupyter" in text:
-            return [Finding("%gpu", "ok", f"loaded in every kernel by {file}")]
+        with suppress(OSError):
+            if b"nls_jupyter" in file.read_bytes():
+                return [Finding("%gpu", "ok", f"loaded in every kernel by {file}")]
     advice = (
         f"`%load_ext nls_jupyter` in a notebook, or put c.InteractiveShellApp.extra_extensions.append('nls_jupyter') "
         f"into {files[-1]}"

@@ -312,6 +312,24 @@ def test_the_magic_is_found_where_ipython_would_find_it(tmp_path: Path) -> None:
         assert str(file) in doctor.autoload([system], user)[0].text
 
 
+@pytest.mark.parametrize("name", ["ipython_config.json", "ipython_kernel_config.json", "ipython_config.py"])
+def test_the_magic_is_found_in_whatever_file_ipython_reads(tmp_path: Path, name: str) -> None:
+    for folder in (tmp_path / "etc" / "ipython", tmp_path / "home" / "profile_default"):
+        folder.mkdir(parents=True)
+        (folder / name).write_bytes(b"# caf\xe9: nls_jupyter")
+        assert str(folder / name) in doctor.autoload([folder.parent], folder.parent)[0].text
+
+
+def test_a_configuration_that_cannot_be_read_loads_nothing(tmp_path: Path) -> None:
+    (tmp_path / "profile_default").mkdir()
+    file = tmp_path / "profile_default" / "ipython_config.py"
+    file.symlink_to(file)
+    assert doctor.autoload([], tmp_path)[0].level == "warning"
+    file.unlink()
+    file.write_bytes(b"# caf\xe9")
+    assert doctor.autoload([], tmp_path)[0].level == "warning"
+
+
 @pytest.mark.parametrize(
     ("frontends", "is_built", "levels"),
     [
