@@ -121,6 +121,22 @@ def test_what_cannot_be_played_is_said_in_one_sentence(
     assert told.err.replace("nls: reading: 0 %\n", "").count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("--seed", "2"), ("--commands", "5"), ("--request", "0.3"), ("--limit", "0.8")]
+)
+@pytest.mark.parametrize("from_journal", [False, True])
+def test_an_option_that_changes_nothing_of_a_workload_is_refused(
+    option: str, value: str, from_journal: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "saved.csv"
+    assert main(["simulate", "--generate", "3x6h", "--save-workload", str(path)]) == 0
+    capsys.readouterr()
+    played = ["--from-journal", str(path)] if from_journal else [str(path)]
+    assert main(["simulate", *played, "--node", "2x80GiB", "--policy", "whole", option, value]) == 2
+    sentence = f"nls: {option} changes nothing in a workload that has its own: leave it out.\n"
+    assert capsys.readouterr() == ("", sentence)
+
+
 @pytest.mark.parametrize("amount", ["many", "0", "-1", "nan", "1e999"])
 def test_what_is_no_amount_is_said_to_be_none(amount: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

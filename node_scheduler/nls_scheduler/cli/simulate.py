@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 _EPILOG = """examples:
   nls simulate --generate 18x2d --node 8x80GiB                a generated workload: 18 notebooks, two days
-  nls simulate week.csv --node 8x80GiB --report week.html     what `nls observe` has recorded, as a page
-  nls simulate week.csv --node 4x80GiB --policy nls,whole     half of the GPUs, two policies
-  nls simulate week.csv --node 8x80GiB --search --json        how many GPUs each policy needs
+  nls simulate week.jsonl --node 8x80GiB --report week.html   what `nls observe` has recorded, as a page
+  nls simulate week.jsonl --node 4x80GiB --policy nls,whole   half of the GPUs, two policies
+  nls simulate week.jsonl --node 8x80GiB --search --json      how many GPUs each policy needs
   nls simulate --from-journal journal.db --node N-1           this daemon's own days, with one GPU less
   nls simulate --from-journal journal.db --node N --requests-by 0.5 --more-users 2
   nls simulate --generate 40x7d --seed 3 --save-workload week.csv

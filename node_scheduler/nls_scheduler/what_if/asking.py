@@ -73,10 +73,15 @@ def scenario_of(asked: Asked, told: Told) -> Scenario:
 def _source(asked: Asked, told: Told) -> tuple[Source, Node | None]:
     if asked.workload is not None:
         check_can_be_read_again(asked.workload)
+        _check_means_something(asked, seed="--seed", commands_per_day="--commands")
         if is_observation(asked.workload):
             return observed_rows(asked.workload, asked.request, asked.limit), None
+        _check_means_something(asked, request="--request", limit="--limit")
         return asked.workload, None
     if asked.journal is not None:
+        _check_means_something(
+            asked, seed="--seed", commands_per_day="--commands", request="--request", limit="--limit"
+        )
         from nls_scheduler.what_if.observing.journals import workload_of
 
         return workload_of(asked.journal, heard(told, "reading the journal"))
@@ -85,6 +90,14 @@ def _source(asked: Asked, told: Told) -> tuple[Source, Node | None]:
         raise ValueError("The limit of the notebooks is below their request.")
     asks = replace(recipe, seed=asked.seed, request=asked.request, limit=asked.limit)
     return replace(asks, commands_per_day=asked.commands_per_day), None
+
+
+def _check_means_something(asked: Asked, **options: str) -> None:
+    """Raises ValueError where one of `options` was given, by their fields: they change nothing of such a workload."""
+    usual = Asked()
+    for name, option in options.items():
+        if getattr(asked, name) != getattr(usual, name):
+            raise ValueError(f"{option} changes nothing in a workload that has its own: leave it out.")
 
 
 def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
