@@ -133,6 +133,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 def _daemon(path: Path) -> tuple[dict[str, Any] | None, Finding]:
+    """Its status, where that can be understood."""
     connection = _UnixConnection(path)
     try:
         connection.request("GET", "/v1/status")
@@ -150,7 +151,7 @@ def _daemon(path: Path) -> tuple[dict[str, Any] | None, Finding]:
         text = (
             f"the daemon speaks protocol {told} (nls {version}), this installation {PROTOCOL_VERSION} ({__version__})"
         )
-        return status, Finding("daemon", "error", text, "install the same version of nls-jupyter on both sides")
+        return None, Finding("daemon", "error", text, "install the same version of nls-jupyter on both sides")
     if version != __version__:
         text = f"the daemon is nls {version}, this installation {__version__}: they understand each other"
         return status, Finding("daemon", "warning", text, "start the daemon again to have the same version everywhere")

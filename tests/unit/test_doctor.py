@@ -76,6 +76,12 @@ def test_a_daemon_that_answers_is_judged(tmp_path: Path, changes: dict[str, Any]
     assert (found.advice is None) == (level == "ok")
 
 
+def test_nothing_more_is_read_in_the_status_of_another_protocol(tmp_path: Path) -> None:
+    with answering(tmp_path / "s", http({"protocol": 2, "version": "9.0", "gpus": {"a": "?"}})) as path:
+        found = about(doctor.examine(path, {}), "daemon")
+    assert (found.level, "protocol 2 (nls 9.0)" in found.text) == ("error", True)
+
+
 def test_a_single_gpu_is_counted_as_one(tmp_path: Path) -> None:
     with answering(tmp_path / "s", http(GOOD | {"gpus": GPUS[:1]})) as path:
         assert about(doctor.examine(path, {}), "daemon").text.endswith(", 1 simulated GPU")
