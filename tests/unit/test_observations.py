@@ -273,6 +273,21 @@ def test_what_was_seen_becomes_sessions_cells_and_commands(tmp_path: Path) -> No
     )
 
 
+def test_what_was_seen_to_be_held_is_played_without_the_context_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = watched(tmp_path / "o.jsonl")
+    assert observed_rows(path, 0.5, 1.0, 3 * GIB) == (
+        Session("a", 0.0, 40.0, 0.5, 1.0),
+        Cell("a", 10.0, 30.0, 2 * GIB, 0),
+        Command("p", 20.0, 30.0, 1.0, 1.0, memory_bytes=0),
+    )
+    # All of its GPU was what a cell held with its context: so it fits.
+    assert main(["simulate", str(path), "--node", "2x5GiB", "--policy", "nls", "--json"]) == 0
+    figures = json.loads(capsys.readouterr().out)["policies"]["nls"]
+    assert figures["out_of_memory"] == 0
+
+
 def test_names_are_hashed_the_same_way_after_a_stop_and_nobody_else_can_read_the_key(tmp_path: Path) -> None:
     path = tmp_path / "o.jsonl"
     first = [row.name for row in observed_rows(watched(path, names=False), 0.5, 1.0)]

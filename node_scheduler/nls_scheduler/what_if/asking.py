@@ -63,19 +63,19 @@ def scenario_of(asked: Asked, told: Told) -> Scenario:
     """
     policies_named(asked.policies)
     costs, rules = settings_of(asked.assignments)
-    source, running = _source(asked, told)
+    source, running = _source(asked, told, int(costs.context_bytes))
     node = running or NO_NODE
     if asked.node is not None:
         node = Node.parse(asked.node, running)
     return Scenario(source, node, costs, rules, asked.requests_by, asked.more_users)
 
 
-def _source(asked: Asked, told: Told) -> tuple[Source, Node | None]:
+def _source(asked: Asked, told: Told, context_bytes: int) -> tuple[Source, Node | None]:
     if asked.workload is not None:
         check_can_be_read_again(asked.workload)
         _check_means_something(asked, seed="--seed", commands_per_day="--commands")
         if is_observation(asked.workload):
-            return observed_rows(asked.workload, asked.request, asked.limit), None
+            return observed_rows(asked.workload, asked.request, asked.limit, context_bytes), None
         _check_means_something(asked, request="--request", limit="--limit")
         return asked.workload, None
     if asked.journal is not None:

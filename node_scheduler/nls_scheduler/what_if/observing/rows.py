@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 _KINDS: Final = ("session", "command", "cell")
 
 
-def observed_rows(path: Path, request: Size, limit: Size) -> tuple[Row, ...]:
+def observed_rows(path: Path, request: Size, limit: Size, context_bytes: int = 0) -> tuple[Row, ...]:
     """With times from 0 on, in order. Nobody had a request yet: each notebook is given these, a command a whole Gpu.
 
-    Who never held anything on a Gpu is left out, where Gpus could be seen at all.
+    What was seen to be held is so with a CUDA context, of `context_bytes`, which the rows are without. Who never held
+    anything on a Gpu is left out, where Gpus could be seen at all.
 
     Raises WorkloadFileError with the row, or OSError.
     """
@@ -40,7 +41,7 @@ def observed_rows(path: Path, request: Size, limit: Size) -> tuple[Row, ...]:
     facts += still_open.values()
     if not facts:
         raise WorkloadFileError(f"{path} has seen nothing yet.")
-    return _in_order(facts, request, limit)
+    return _in_order(facts, request, limit, context_bytes)
 
 
 def _known(number: int, value: object) -> list[Any]:
@@ -73,7 +74,9 @@ def _kind(number: int, fact: Any) -> tuple[str, dict[str, Any]]:
     return kind, value
 
 
-def _in_order(facts: list[tuple[str, dict[str, Any]]], request: Size, limit: Size) -> tuple[Row, ...]:
+def _in_order(
+    facts: list[tuple[str, dict[str, Any]]], request: Size, limit: Size, context_bytes: int
+) -> tuple[Row, ...]:
     if any(value["memory_bytes"] for _, value in facts):
         facts = [(kind, value) for kind, value in facts if kind == "cell" or value["memory_bytes"]]
     begin = min(value["begin"] for _, value in facts)
@@ -82,8 +85,9 @@ def _in_order(facts: list[tuple[str, dict[str, Any]]], request: Size, limit: Siz
     open_until: dict[str, float] = {}
     for kind, value in sorted(facts, key=lambda fact: (fact[1]["begin"], _KINDS.index(fact[0]))):
         name, begin_s, end_s = value["name"], round(value["begin"] - begin, 3), round(value["end"] - begin, 3)
+        memory, state = (max(0, value[size] - context_bytes) for size in ("memory_bytes", "state_bytes"))
         if kind == "command":
-            rows.append(Command(name, begin_s, end_s, 1.0, 1.0, memory_bytes=value["memory_bytes"]))
+            rows.append(Command(name, begin_s, end_s, 1.0, 1.0, memory_bytes=memory))
         elif kind == "session":
             # Of one whose clock was set back the same time is there twice.
             begin_s = max(begin_s, open_until.get(name, 0.0))
@@ -93,7 +97,7 @@ def _in_order(facts: list[tuple[str, dict[str, Any]]], request: Size, limit: Siz
             sessions.append(Session(name, begin_s, end_s, request, limit))
             rows.append(sessions[-1])
         else:
-            rows.append(Cell(name, begin_s, end_s, value["memory_bytes"], value["state_bytes"]))
+            rows.append(Cell(name, begin_s, end_s, memory, state))
     return _within_sessions(sorted(rows, key=lambda row: (row.begin_s, isinstance(row, Cell))), sessions)
 
 
