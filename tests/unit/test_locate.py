@@ -13,7 +13,8 @@ import pytest
 from jupyter_core import paths
 
 from nls_scheduler import doctor
-from nls_scheduler.cli import up
+from nls_scheduler.bundle.contents import Parts
+from nls_scheduler.daemon import config
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable
 from open_files import no_more_files
@@ -260,8 +261,13 @@ def test_who_has_no_home_uses_the_nodes_daemon_and_is_told_what_is_missing_witho
 
 @pytest.mark.usefixtures("_homeless")
 def test_who_has_no_home_serves_a_socket_that_is_named_and_gets_advice(tmp_path: Path) -> None:
-    assert up._config_path() == [*paths.ENV_CONFIG_PATH, *paths.SYSTEM_CONFIG_PATH]
+    assert config.places() == [*paths.ENV_CONFIG_PATH, *paths.SYSTEM_CONFIG_PATH]
     assert doctor._ipython_directory({}).name == ".ipython"
+
+
+@pytest.mark.usefixtures("_homeless")
+def test_who_has_no_home_puts_a_bundle_together(tmp_path: Path) -> None:
+    assert "- settings.json: " in Parts(tmp_path / "nls.sock", tmp_path, {}, ()).write(tmp_path / "problem.zip", {})
 
 
 @pytest.fixture

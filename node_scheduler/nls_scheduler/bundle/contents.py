@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 from nls_scheduler import __version__
 from nls_scheduler.bundle.masking import Mask
 from nls_scheduler.core.model.codec import decode, encode
+from nls_scheduler.daemon import config
 from nls_scheduler.daemon import journal_tables as tables
-from nls_scheduler.daemon.config import SECTION, ConfigError, read_files
 from nls_scheduler.daemon.journal_steps import last_step_at, read_steps
 from nls_scheduler.daemon.journal_tables import JournalError
 from nls_scheduler.daemon.state_folder import JOURNAL_NAME
@@ -162,18 +162,16 @@ class Parts:
 
     def _settings(self, environ: Mapping[str, str]) -> dict[str, Any]:
         """What differs from the usual, unmasked; whose names are in it is known from then on."""
-        from jupyter_core.paths import jupyter_config_path
-
         found: dict[str, Any] = {name: value for name, value in environ.items() if name.startswith("NLS_")}
         self.mask.learn([found.get("NLS_QUEUE", "")])
         try:
-            section = dict(read_files(jupyter_config_path()).get(SECTION, {}))
-        except ConfigError as error:
-            return found | {SECTION: str(error)}
+            section = dict(config.read_files(config.places()).get(config.SECTION, {}))
+        except config.ConfigError as error:
+            return found | {config.SECTION: str(error)}
         # The names of queues and pools are their keys.
         self.mask.learn(str(name) for key in ("queues", "pools") for name in section.get(key, {}))
         self.mask.learn_from(section)
-        return found | {SECTION: section}
+        return found | {config.SECTION: section}
 
 
 def _state_folder(place: Path) -> Path:
@@ -196,8 +194,9 @@ def versions() -> dict[str, Any]:
 def _names_of_this_machine() -> set[str]:
     host = socket.gethostname()
     people = [entry for entry in pwd.getpwall() if entry.pw_uid >= 1000 or entry.pw_uid == os.getuid()]
-    names = {entry.pw_name for entry in people} | {Path(entry.pw_dir).name for entry in people}
-    return (names | {host, host.partition(".")[0], Path.home().name}) - {"root", "nobody", "nonexistent"}
+    homes = [*(entry.pw_dir for entry in people), os.path.expanduser("~")]  # noqa: PTH111 - pathlib raises without one
+    names = {entry.pw_name for entry in people} | {Path(home).name for home in homes}
+    return (names | {host, host.partition(".")[0]}) - {"root", "nobody", "nonexistent"}
 
 
 _json: Callable[[Any], str] = json.JSONEncoder(indent=2).encode

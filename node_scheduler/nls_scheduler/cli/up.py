@@ -157,7 +157,7 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
 
     def reload(cluster_values: Mapping[str, Any] | None) -> DaemonSettings:
         return config.load(
-            options.assignments, _config_path(), shared=shared, defaults=defaults, cluster=cluster_values
+            options.assignments, config.places(), shared=shared, defaults=defaults, cluster=cluster_values
         )
 
     try:
@@ -248,16 +248,6 @@ def _take_the_place_of_an_unasked_one(path: Path) -> None:
         if not ask(path, lambda client: client.status())["workloads"]:
             end_daemon(path)
             tell(f"a client had started the daemon at {path} by itself, and nobody uses it: this one takes its place")
-
-
-def _config_path() -> list[str]:
-    """Jupyter's; where nobody's home is known, the places of the environment and the machine."""
-    from jupyter_core import paths
-
-    try:
-        return paths.jupyter_config_path()
-    except RuntimeError:
-        return [*paths.ENV_CONFIG_PATH, *paths.SYSTEM_CONFIG_PATH]
 
 
 def _cluster(options: argparse.Namespace, path: Path) -> tuple[Cluster, Mapping[str, Any]]:

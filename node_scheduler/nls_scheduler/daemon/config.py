@@ -323,6 +323,16 @@ def load(
         raise ConfigError(f"A number of the configuration is out of all bounds: {error}.") from error
 
 
+def places() -> list[str]:
+    """Jupyter's path of configurations; where nobody's home is known, that of the environment and the machine."""
+    from jupyter_core import paths  # slow, and not always needed
+
+    try:
+        return paths.jupyter_config_path()
+    except RuntimeError:
+        return [*paths.ENV_CONFIG_PATH, *paths.SYSTEM_CONFIG_PATH]
+
+
 def read_files(config_path: Sequence[str]) -> Config:
     """What the files in `config_path` say, the first of which wins. Raises ConfigError."""
     config = Config()
