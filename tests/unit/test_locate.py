@@ -15,6 +15,7 @@ from jupyter_core import paths
 from nls_scheduler import doctor
 from nls_scheduler.bundle.contents import Parts
 from nls_scheduler.daemon import config
+from nls_scheduler.drivers import checkpoint_trial
 from nls_scheduler.wire import locate
 from nls_scheduler.wire.errors import DaemonUnreachable
 from open_files import no_more_files
@@ -268,6 +269,15 @@ def test_who_has_no_home_serves_a_socket_that_is_named_and_gets_advice(tmp_path:
 @pytest.mark.usefixtures("_homeless")
 def test_who_has_no_home_puts_a_bundle_together(tmp_path: Path) -> None:
     assert "- settings.json: " in Parts(tmp_path / "nls.sock", tmp_path, {}, ()).write(tmp_path / "problem.zip", {})
+
+
+@pytest.mark.usefixtures("_homeless")
+def test_for_who_has_no_home_a_driver_is_tried_and_the_result_is_kept_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(checkpoint_trial, "_driver_version", lambda: "580.1")
+    monkeypatch.setattr(checkpoint_trial, "_try", lambda *_: "it failed")
+    assert checkpoint_trial.why_it_fails(None) == "it failed"  # type: ignore[arg-type]
+    assert checkpoint_trial.known() is None
 
 
 @pytest.fixture

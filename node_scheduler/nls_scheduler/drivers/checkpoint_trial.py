@@ -81,7 +81,11 @@ def known(cache: Path | None = None) -> Known | None:
 
 
 def _cache() -> Path:
-    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    """For who has no home directory it is nowhere: nothing is found or kept there."""
+    try:
+        folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:
+        folder = os.devnull
     return Path(folder) / "nls-jupyter" / f"checkpoint-trial-{os.uname().nodename}.json"
 
 
