@@ -287,7 +287,7 @@ def libraries() -> list[Finding]:
     if _version("pynvml") is not None:
         text = "the deprecated package pynvml is installed beside nvidia-ml-py, and may overwrite its module"
         findings.append(Finding("libraries", "warning", text, "pip uninstall pynvml, then reinstall nvidia-ml-py"))
-    wanted = {name: _version(name) for name in ("cupy-cuda13x", "cupy-cuda12x", "cuda-core", "torch")}
+    wanted = {name: _version(name) for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy", "cuda-core", "torch")}
     there = [f"{name} {version}" for name, version in {"nvidia-ml-py": nvml, **wanted}.items() if version]
     findings.append(Finding("libraries", "ok", ", ".join(there) or "none"))
     if not any(version for name, version in wanted.items() if name != "cuda-core"):

@@ -279,6 +279,7 @@ def test_simulated_gpus_can_always_stand_still_and_a_pool_may_be_set_apart() -> 
     ("there", "levels"),
     [
         ({"nvidia-ml-py": "13", "torch": "2.13"}, ["ok"]),
+        ({"nvidia-ml-py": "13", "cupy": "14.2"}, ["ok"]),  # as conda-forge calls it
         ({"nvidia-ml-py": "13"}, ["ok", "warning"]),
         ({"torch": "2.13"}, ["error", "ok"]),
         ({"nvidia-ml-py": "13", "pynvml": "13.0.1", "cupy-cuda13x": "14"}, ["warning", "ok"]),
