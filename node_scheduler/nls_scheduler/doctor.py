@@ -27,7 +27,7 @@ from nls_scheduler.processes.whose_files import name_of
 from nls_scheduler.requests import enforcement
 from nls_scheduler.units.counts import counted
 from nls_scheduler.units.sizes import format_bytes
-from nls_scheduler.wire import locate
+from nls_scheduler.wire import locate, trust
 from nls_scheduler.wire.errors import DaemonUnreachable
 from nls_scheduler.wire.holder import holder_of
 from nls_scheduler.wire.protocol import PROTOCOL_VERSION
@@ -206,10 +206,11 @@ def standing_cells(gpus: Sequence[Mapping[str, Any]], environ: Mapping[str, str]
 def permissions(path: Path) -> list[Finding]:
     """Whether somebody else could put a socket of their own in the place of the daemon's.
 
-    To an account of a service, as systemd makes one for the system daemon, root alone has given its directory.
+    To an account of a service, as systemd makes one for the system daemon, root alone has given its directory. Whom an
+    administrator names in NLS_DAEMON_UID may.
     """
     place, entry = path.parent.stat(), path.stat()
-    trusted = {0, os.geteuid()}
+    trusted = {0, os.geteuid(), *trust.named()}
     if place.st_uid <= _LAST_SERVICE_ACCOUNT and path.parent.resolve().parent.stat().st_uid == 0:
         trusted.add(place.st_uid)
     sticky = bool(place.st_mode & stat.S_ISVTX)

@@ -137,6 +137,19 @@ def test_a_daemon_of_somebody_else_is_an_error_unless_it_is_roots(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_daemon_of_whom_the_administrator_names_is_as_it_should_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s"
+    path.touch()
+    for made in (tmp_path, path):
+        os.chown(made, 1234, 1234)
+    assert doctor.permissions(path)[0].level == "error"
+    monkeypatch.setenv("NLS_DAEMON_UID", "1234")
+    assert doctor.permissions(path)[0].level == "ok"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
 @pytest.mark.parametrize(("account", "level"), [(997, "ok"), (1000, "error")])
 def test_a_service_may_own_the_directory_that_root_gave_it_and_a_person_may_not(
     tmp_path: Path, account: int, level: str

@@ -69,22 +69,21 @@ def check_daemon(connection: socket.socket, path: Path) -> None:
 
 def _trusted(path: Path) -> set[int]:
     """Whose daemon may be used at `path`; that of the node is run by whom root has given its directory."""
-    uids = {os.geteuid(), 0}
-    named = os.environ.get(UID_VARIABLE, "").strip()
-    if named:
-        uids.add(_number(named))
+    uids = {os.geteuid(), 0, *named()}
     if path == SYSTEM_SOCKET and _is_roots(path.parent.parent):
         uids.add(path.parent.lstat().st_uid)
     return {uid for uid in uids if not _stands_for_many(uid)}
 
 
-def _number(named: str) -> int:
-    if not (named.isascii() and named.isdecimal()):
+def named() -> set[int]:
+    """Whom UID_VARIABLE names, if anybody. Raises DaemonUnreachable where that is no user's number."""
+    number = os.environ.get(UID_VARIABLE, "").strip()
+    if number and not (number.isascii() and number.isdecimal()):
         raise DaemonUnreachable(
-            f"{UID_VARIABLE} is {named!r}, which is no user's number: set it to what `id -u` says of whom the "
+            f"{UID_VARIABLE} is {number!r}, which is no user's number: set it to what `id -u` says of whom the "
             "daemon is, or unset it."
         )
-    return int(named)
+    return {int(number)} if number else set()
 
 
 def _is_roots(directory: Path) -> bool:
