@@ -85,7 +85,11 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--node-name", metavar="NAME", help="this node's name (default: $NODE_NAME)")
     parser.add_argument("--kubeconfig", metavar="PATH", help="reach the API server by this instead of as a pod does")
-    parser.add_argument("--kubelet-socket", metavar="PATH", help="the kubelet's podresources socket")
+    parser.add_argument(
+        "--kubelet-socket",
+        metavar="PATH",
+        help="the kubelet's podresources socket (/var/lib/kubelet/pod-resources/kubelet.sock)",
+    )
     parser.add_argument(
         "--policy", metavar="NAMESPACE/NAME", help="a ConfigMap with the cluster's settings, followed as it changes"
     )

@@ -34,7 +34,11 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", required=True, help="in which nls is, for the init container")
     parser.add_argument("--address", default="[::]:9443", metavar="HOST:PORT", help="(default: %(default)s, IPv4 too)")
     parser.add_argument(
-        "--certificate", type=Path, default=Path("/etc/nls/tls"), metavar="FOLDER", help="with tls.crt and tls.key"
+        "--certificate",
+        type=Path,
+        default=Path("/etc/nls/tls"),
+        metavar="FOLDER",
+        help="with tls.crt and tls.key (%(default)s)",
     )
     parser.add_argument(
         "--socket-directory", default="/run/nls", metavar="PATH", help="of the daemon on each node (%(default)s)"
