@@ -211,6 +211,19 @@ def test_one_of_each_is_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
         assert not re.search(r"\b1 (GPUs|notebooks|cells|days|times|rows)\b", text)
 
 
+def test_nothing_is_said_of_cells_where_there_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, page = tmp_path / "commands.csv", tmp_path / "page.html"
+    rows = ["row,name,begin_s,end_s", "command,a,0,7200", "command,b,60,7200", "command,c,120,7200"]
+    path.write_text("\n".join([FIRST_LINE, *rows, ""]))
+    asked = ["--node", "2x80GiB", "--policy", "nls,whole", "--search", "--report", str(page)]
+    assert main(["simulate", str(path), *asked]) == 0
+    told = capsys.readouterr().out
+    assert "There are no cells in it" in told
+    assert not re.search(r"of the cells|needs \d|100\.00 %|-0 %", told)
+    assert "There are no cells in it" in page.read_text()
+    assert "Cells that had their GPU within a second, on" not in page.read_text()
+
+
 def test_a_seed_in_which_nobody_comes_is_left_out_of_the_search(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--policy", "whole", "--search", "2", "--json"]) == 0  # there are none in the second one
     assert len(json.loads(capsys.readouterr().out)["gpus_needed"]["whole"]["by_seed"]) == 1

@@ -110,13 +110,14 @@ def results_of(asked: Asked, scenario: Scenario, told: Told) -> Results:
     results = Results(
         _words(asked, extent), scenario.node, extent, scenario.costs, asked.assignments, lines, seeds=len(extents)
     )
-    results.best = best_possible(scenario, extent, heard(told, "finding the best possible"))
+    if extent.cells:
+        results.best = best_possible(scenario, extent, heard(told, "finding the best possible"))
     with Crew(1 if extent.rows < FEW_ROWS else None) as crew:
         crew.progress = heard(told, "playing")
         plays = [Play(scenario, name, extent=extent) for name in policies]
         found = {play.policy: figures for play, figures in crew.all_of(plays)}
         results.figures = {name: found[name] for name in policies if name in found}
-        if asked.seeds and not crew.stopped:
+        if asked.seeds and extent.cells and not crew.stopped:
             crew.progress = heard(told, "searching")
             results.needed = {one.policy: one for one in search(scenario, policies, extents, crew)}
             if not crew.stopped:

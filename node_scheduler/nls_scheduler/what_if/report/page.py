@@ -87,7 +87,7 @@ def _needed(results: Results) -> Iterator[str]:
 
 
 def _at_once(results: Results) -> Iterator[str]:
-    if not any(figures.whole for figures in results.figures.values()):
+    if not any(figures.whole for figures in results.figures.values()) or not results.extent.cells:
         return
     yield f"<h2>Cells that had their GPU within a second, on {escape(str(results.node))}</h2>"
     rows = [

@@ -94,11 +94,11 @@ class Results:
         waits = figures.waits
         return [
             name if figures.whole else f"{name} ({part_played(figures)})",
-            percent(figures.share_at_once),
-            *(duration(waits.percentile_s(part)) for part in (0.5, 0.95, 0.99)),
+            percent(figures.share_at_once) if waits.count else "",
+            *(duration(waits.percentile_s(part)) if waits.count else "" for part in (0.5, 0.95, 0.99)),
             str(figures.never_ran),
             hours(figures.reserved_s),
-            f"{100 * figures.saved_part:.0f} %",
+            f"{round(100 * figures.saved_part)} %",
             hours(figures.waiting_s),
             hours(figures.used_s),
             f"{100 * figures.slowed_part:.0f} %",

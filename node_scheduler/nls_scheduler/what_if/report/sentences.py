@@ -23,12 +23,13 @@ def conclusions(results: Results) -> list[str]:
     if not results.figures:
         return ["Nothing had been played yet."]
     whole = [name for name, figures in results.figures.items() if figures.whole]
-    sentences = []
-    if (ours := next((name for name in _OURS if name in whole), None)) is not None:
+    has_cells = results.extent.cells > 0
+    sentences = [] if has_cells else ["There are no cells in it, of which it could be said how many had a GPU at once."]
+    if (ours := next((name for name in _OURS if name in whole), None)) is not None and has_cells:
         sentences += [*_of_needed(results, ours), _at_once(results, ours), *_why_late(results, ours)]
     if whole:
         sentences.append(_of_hours(results, ours or whole[0]))
-    if ours is not None:
+    if ours is not None and has_cells:
         sentences.append(_of_moves(results, ours))
     stopped = [
         f"{_quoted(name)} {part_played(figures)}" for name, figures in results.figures.items() if not figures.whole
@@ -116,6 +117,6 @@ def _of_hours(results: Results, name: str) -> str:
     return (
         f"To serve these notebooks and commands as long as {_quoted(name)} did, a whole GPU for each would have "
         f"reserved GPUs for {hours(figures.whole_gpu_s)}, of which they compute {hours(figures.used_s)}: "
-        f"{100 * used_part:.0f} %. Reserved were {hours(figures.reserved_s)}: {100 * figures.saved_part:.0f} % saved."
-        f"{waited}"
+        f"{100 * used_part:.0f} %. Reserved were {hours(figures.reserved_s)}: "
+        f"{round(100 * figures.saved_part)} % saved.{waited}"
     )
