@@ -146,6 +146,24 @@ def test_an_array_of_objects_may_hold_itself():
     assert again[0] is again
 
 
+def test_an_array_of_objects_may_hold_a_view_of_itself():
+    array = np.empty(3, dtype=object)
+    array[0], array[1] = array[1:], array.view(Own)
+    again = Roundtrip({"a": array})["a"]
+    again[2] = "new"
+    assert again[0].tolist()[1] == again[1][2] == "new"
+
+
+@pytest.mark.parametrize("dtype", [object, "i4,O"])
+def test_read_only_arrays_of_objects_and_views_stay_read_only(dtype):
+    array = np.zeros(3, dtype)
+    names = {"a": array, "v": array[1:], "w": array[1:]}
+    array.flags.writeable = names["w"].flags.writeable = False
+    result = Roundtrip(names)
+    assert [result[name].flags.writeable for name in "avw"] == [False, True, False]
+    assert np.shares_memory(result["a"], result["v"])
+
+
 def test_a_field_of_a_structured_array_stays_a_view():
     table = np.zeros(3, dtype=[("a", "i4"), ("b", "f8")])
     result = Roundtrip({"table": table, "column": table["b"]})
@@ -188,6 +206,14 @@ def test_memory_with_gaps_is_saved_by_value():
             "class Owns(np.ndarray): pass\nx = Owns((2, 2)); x[:] = 1",
             "x[0].view(np.ndarray)",
             "y[1] == 7 and type(x) is Owns",
+        ),
+        ("x = np.rec.fromarrays([np.array(['a', None], object), [1, 2]], names='a,b')[None]", "x.a", "x.b[0, 1] == 7"),
+        ("x = np.matrix([[1, None]], dtype=object).copy()", "np.asarray(x)", "y[0, 1] == 7"),
+        ("x = np.ma.masked_array([[1, None]], [[1, 0]], object).copy()", "x.data", "x.mask.tolist() == [[1, 0]]"),
+        (
+            "class Noted(np.ndarray): pass\nx = np.full((2, 2), None).view(Noted)\nx.note = [x]",
+            "x[0]",
+            "type(y) is Noted and y[1] == 7 and x.note[0] is x",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 from typing import TYPE_CHECKING, Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from nls_jupyter.between import seams
 from nls_jupyter.saved_state.buffers import lender_behind, owner_behind, span_of
-from nls_jupyter.saved_state.looks import ATOM, Look, Memory
+from nls_jupyter.saved_state.looks import ATOM, Look, Memory, held_by_array
 from nls_jupyter.saved_state.regions import READER, HostMemory, UnsavableError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class NumpyArrays:
         if array.dtype.hasobject or not array.dtype.itemsize:
             if root is not array and array.size:
                 self._regions.note("an array that shows a part of another one's objects comes back apart from it")
-            return _by_fields(array) if array.dtype.names else NotImplemented
+            return _by_fields(array) if array.dtype.names else _by_objects(array)
         if root.dtype.hasobject:
             self._regions.note("an array that shows a part of another one's objects comes back apart from it")
         if array is root and (tensor := _tensor_below(array)) is not None:
@@ -99,8 +100,6 @@ class NumpyArrays:
         return self._plain.setdefault(id(owner), (owner, as_plain(owner)))[1]
 
     def _reduce_subclass(self, array: Array) -> Any:
-        if array.dtype.hasobject:
-            return NotImplemented
         root, plain = self._root_of(array), as_plain(array)
         attributes = getattr(array, "__dict__", None)
         whole = root if _place(root) == _place(plain) else plain
@@ -162,18 +161,18 @@ def _look(array: Array) -> Look | None:
     """What a walk sees; `None` for arrays whose memory is not copied as it is."""
     if array.dtype.kind == "T":  # its strings lie elsewhere
         return None
-    root = root_of(array)
-    if type(root) is not np.ndarray:
-        root = as_plain(root)
+    whole = root_of(array)
+    root = whole if type(whole) is np.ndarray else as_plain(whole)
     start = address(root)  # to ask for it costs
     first = start if root is array else address(array)
     if array.dtype == root.dtype == np.dtype(object):
         token = repr((array.shape, array.strides, first - start, array.flags.writeable)).encode()
-        return Look(token, (root,) if root is not array else tuple(array.flat))
+        return Look(token, (whole,) if whole is not array else tuple(array.flat))
     if array.dtype.hasobject or root.dtype.hasobject:
         if root is array or _as_view(array, root) is None:
             return None
-        return Look(repr((array.dtype, array.shape, array.strides, first - start)).encode(), (root,))
+        shown = (array.dtype, array.shape, array.strides, first - start, array.flags.writeable)
+        return Look(repr(shown).encode(), (whole,))
     if not root.dtype.itemsize or not array.dtype.itemsize:
         return None
     owner = owner_behind(root.base)
@@ -213,7 +212,10 @@ def _place_in(root: Array, record: Any) -> tuple[Any, ...] | None:
 
 
 def _look_at_subclass(array: Array) -> Look | None:
-    look = None if array.dtype.hasobject else _look(as_plain(array))
+    if array.dtype.hasobject:
+        look: Look | None = Look(children=(array.base, *held_by_array(array)), is_opaque=True)
+    else:
+        look = _look(as_plain(array))
     attributes = getattr(array, "__dict__", None)
     return look if look is None or not attributes else look._replace(children=(*look.children, attributes))
 
@@ -282,7 +284,8 @@ def _as_view(array: Array, root: Array) -> Any:
         for field, at in _parts_of(root.dtype, array.dtype):
             if not array.size or (offset - at) % root.itemsize == 0:
                 first = (offset - at) // root.itemsize if array.size else 0
-                return load_object_view, (root, array.shape, array.strides, first * root.itemsize, field)
+                place = root, array.shape, array.strides, first * root.itemsize, field
+                return load_object_view, (*place, array.flags.writeable)
         return None
     if not _is_dense(root):
         return None
@@ -300,9 +303,22 @@ def _parts_of(whole: np.dtype[Any], part: np.dtype[Any]) -> Iterator[tuple[str |
 
 def _by_fields(array: Array) -> Any:
     """Objects among other fields; NumPy's own way has an array for each row of a field of several numbers."""
-    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     fields = [(name, array[name].copy()) for name in array.dtype.names or ()]
-    return np.zeros, (array.shape, array.dtype, order), fields, None, None, fill_fields
+    return _filled(array, fields, fill_fields)
+
+
+def _by_objects(array: Array) -> Any:
+    """NumPy's own way gives an array its memory with its objects, of which one may show that memory itself."""
+    if array.dtype != np.dtype(object):
+        return NotImplemented
+    return _filled(array, list(array.flat), fill_objects)
+
+
+def _filled(array: Array, content: Any, fill: Any) -> Any:
+    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    if not array.flags.writeable:
+        content, fill = (fill, content), fill_for_good
+    return np.zeros, (array.shape, array.dtype, order), content, None, None, fill
 
 
 def _over_owner(array: Array) -> Any:
@@ -392,15 +408,22 @@ def load_view(
     writeable: bool,  # noqa: FBT001 - called by the unpickler
 ) -> Array:
     """A view of a restored array."""
-    later_read_only = writeable and not root.flags.writeable
-    if later_read_only:
-        root.flags.writeable = True
-    view: Array = np.ndarray(shape, dtype, buffer=as_bytes(root), offset=offset, strides=strides)
-    if later_read_only:
-        root.flags.writeable = False
+    with _to_be_shown(root, writeable=writeable):
+        view: Array = np.ndarray(shape, dtype, buffer=as_bytes(root), offset=offset, strides=strides)
     if view.flags.writeable and not writeable:
         view.flags.writeable = False
     return view
+
+
+@contextlib.contextmanager
+def _to_be_shown(root: Array, *, writeable: bool) -> Iterator[None]:
+    """One that was made read-only has views from before that may be written to."""
+    later_read_only = writeable and not root.flags.writeable
+    if later_read_only:
+        root.flags.writeable = True
+    yield
+    if later_read_only:
+        root.flags.writeable = False
 
 
 def load_over(
@@ -419,18 +442,37 @@ def load_over(
 
 
 def load_object_view(
-    root: Array, shape: tuple[int, ...], strides: tuple[int, ...], offset: int, field: str | None = None
+    root: Array,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    offset: int,
+    field: str | None = None,
+    writeable: bool = True,  # noqa: FBT001, FBT002 - called by the unpickler
 ) -> Array:
     """A view of a restored array with objects, or of a field of it, whose memory cannot be addressed as bytes."""
-    flat = root.reshape(-1) if root.flags.c_contiguous else root.T.reshape(-1)
-    part = flat[offset // flat.itemsize :]
-    return np.lib.stride_tricks.as_strided(part if field is None else part[field], shape, strides)
+    with _to_be_shown(root, writeable=writeable):
+        flat = root.reshape(-1) if root.flags.c_contiguous else root.T.reshape(-1)
+        part = flat[offset // flat.itemsize :]
+        part = part if field is None else part[field]
+        return np.lib.stride_tricks.as_strided(part, shape, strides, writeable=writeable)
 
 
 def fill_fields(array: Array, fields: list[tuple[str, Array]]) -> None:
     """Give an array the content of its fields."""
     for name, content in fields:
         array[name] = content
+
+
+def fill_objects(array: Array, objects: list[Any]) -> None:
+    """Give an array its objects, in the order of its axes."""
+    array[...] = np.fromiter(objects, object, len(objects)).reshape(array.shape)
+
+
+def fill_for_good(array: Array, content: tuple[Any, Any]) -> None:
+    """Give a read-only array what another one gets so."""
+    fill, values = content
+    fill(array, values)
+    array.flags.writeable = False
 
 
 def load_record(root: Array, dtype: np.dtype[Any], offset: int, writeable: bool) -> Any:  # noqa: FBT001 - as above
