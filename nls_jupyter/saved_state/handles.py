@@ -66,7 +66,8 @@ def _reduce_file(file: Any) -> Any:
 
 def _is_only_read(file: Any) -> bool:
     """From a file of the disk that still has the name under which it was opened."""
-    raw = getattr(file, "buffer", file).raw  # what is unpacked while it is read has no place of its own
+    # What is unpacked while it is read, or lies in memory, has no place of its own.
+    raw = getattr(getattr(file, "buffer", file), "raw", None)
     if type(raw) is not io.FileIO or not file.seekable() or file.writable() or not isinstance(raw.name, (str, bytes)):
         return False
     status = os.fstat(file.fileno())

@@ -128,3 +128,7 @@ def test_a_file_that_is_unpacked_while_it_is_read_is_named(tmp_path):
         file.write("a\n")
     with gzip.open(tmp_path / "lines.gz") as file:
         assert Roundtrip({"file": file}).unsaved == {"file": "it holds an open file"}
+        lines, memory = io.TextIOWrapper(file), io.TextIOWrapper(io.BytesIO(b"a"))
+        assert Roundtrip({"lines": lines, "memory": memory}).unsaved == dict.fromkeys(
+            ("lines", "memory"), "an open file cannot be saved"
+        )
