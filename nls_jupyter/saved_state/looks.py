@@ -29,7 +29,7 @@ import xxhash
 
 from nls_jupyter.between.seams import TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state.buffers import owner_behind, span_of
-from nls_jupyter.saved_state.kinds import content_of, is_of
+from nls_jupyter.saved_state.kinds import content_of, is_of, name_of
 from nls_jupyter.saved_state.slots import hides_any
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def look_at_class(kind: type) -> Look:
     # `__slotnames__` is what pickling the first instance leaves there.
     not_content = {"__dict__", "__weakref__", "__slotnames__"}
     content = {key: value for key, value in vars(kind).items() if key not in not_content}
-    return Look(children=(kind.__name__, type(kind), *kind.__bases__, *content, *content.values()))
+    return Look(children=(kind.__name__, name_of(kind), type(kind), *kind.__bases__, *content, *content.values()))
 
 
 def look_at_instance(

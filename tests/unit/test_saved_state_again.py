@@ -99,6 +99,7 @@ def test_what_has_not_changed_is_neither_written_nor_pickled(notebook):
         "del slotted.a; slotted.b = 1",
         "Thing.shared = 3",
         "Thing.method = lambda self: 2",
+        "Thing.__qualname__ = 'Other'",
         "f.__defaults__ = ([2],)",
         "f.__defaults__[0].append(1)",
         "f.tag = 1",
@@ -110,6 +111,7 @@ def test_what_has_not_changed_is_neither_written_nor_pickled(notebook):
         "counts['new']",
         "scalar += 1",
         "flags.flags.writeable = False",
+        "fields.names = ('x', 'y')",
         "array[3] = 7",
         "array[3:5] = array[5:7] = 9; view = array[1:]",
         "array = array.reshape(-1, 2)",
@@ -138,6 +140,7 @@ def test_every_change_is_seen(notebook, edit):
         "queue = collections.deque([1, 2, 3], 4); counts = collections.defaultdict(list); scalar = np.float64(2)\n"
         "flags = np.arange(4); array = np.arange(20); view = array[2:]; objects = np.array(['a', [1]], dtype=object)\n"
         "generator = np.random.default_rng(1); text = 'x' * 10000; minus = -1; zero = 0.0\n"
+        "fields = np.dtype([('a', 'i4'), ('b', 'f4')])\n"
     )
     notebook.save()
     notebook.save()
@@ -145,7 +148,7 @@ def test_every_change_is_seen(notebook, edit):
     written, _ = notebook.save()
     assert written > 0
     again = notebook.restored()
-    for name in ("deep", "content", "numbers", "queue", "counts", "text", "minus", "new"):
+    for name in ("deep", "content", "numbers", "queue", "counts", "text", "minus", "new", "fields"):
         assert again.get(name) == names.get(name)
     assert repr(again["zero"]) == repr(names["zero"])
     assert (vars(again["thing"]), again["thing"].method(), again["Thing"].shared) == (
@@ -153,6 +156,7 @@ def test_every_change_is_seen(notebook, edit):
         names["thing"].method(),
         names["Thing"].shared,
     )
+    assert again["Thing"].__qualname__ == names["Thing"].__qualname__
     assert repr(vars(again["thing"])) == repr(vars(names["thing"]))
     assert [getattr(again["slotted"], slot, None) for slot in "ab"] == [
         getattr(names["slotted"], slot, None) for slot in "ab"

@@ -54,7 +54,8 @@ class NumpyArrays:
         """See `Library`."""
         subclasses = dict.fromkeys(_subclasses(), _look_at_subclass)
         records = dict.fromkeys(_records(), _look_at_record)
-        return {np.ndarray: _look, **subclasses, **records, **dict.fromkeys(_immutable_types(), ATOM)}
+        atoms = dict.fromkeys(_immutable_types(), ATOM)
+        return {np.ndarray: _look, **subclasses, **records, **atoms, type(np.dtype("V")): _look_at_fields}
 
     def _reduce(self, array: Array) -> Any:
         root = self._root_of(array)
@@ -147,7 +148,7 @@ def _subclasses() -> list[type]:
 
 
 def _dtype_types() -> list[type]:
-    return [type(np.dtype(kind)) for kind in "?bBhHiIlLqQefdgFDGSUV"] + [
+    return [type(np.dtype(kind)) for kind in "?bBhHiIlLqQefdgFDGSU"] + [
         type(np.dtype("M8[s]")),
         type(np.dtype("m8[s]")),
     ]
@@ -193,6 +194,11 @@ def _memory_of(root: Array) -> HostMemory:
     flat = as_bytes(root)
     assert flat is not None  # noqa: S101 - it was looked at
     return HostMemory(flat.data, flat.nbytes)
+
+
+def _look_at_fields(kind: np.dtype[Any]) -> Look:
+    """A type of several fields, whose names may be changed in place."""
+    return Look(repr((kind, kind.metadata)).encode("utf-8", "surrogatepass"))
 
 
 def _look_at_record(record: Any) -> Look | None:
