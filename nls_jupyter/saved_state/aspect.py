@@ -19,6 +19,7 @@ class Aspect:
         apply: the inverse, in a new process.
         module: whose state it is; without it being imported there is none.
         early: needed before objects are made.
+        again: once more when they are made, as what they import changes it.
         always: kept also when it is as it was when the process started, or as the module's import left it.
     """
 
@@ -27,4 +28,5 @@ class Aspect:
     apply: Callable[[Any], Any]
     module: str | None = None
     early: bool = False
+    again: bool = False
     always: bool = False

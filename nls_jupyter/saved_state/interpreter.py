@@ -119,7 +119,8 @@ class Interpreter:
         kept: dict[str, bytes] = pickle.loads(stored)  # noqa: S301 - from this notebook's own process
         missing = []
         for aspect in self._aspects:
-            if aspect.early != early or aspect.name not in kept:
+            is_due = aspect.early == early or (aspect.again and not early)
+            if not is_due or aspect.name not in kept:
                 continue
             try:
                 if aspect.module is not None:

@@ -40,7 +40,7 @@ def of_process() -> tuple[Aspect, ...]:
         Aspect("the time zone", lambda: time.tzname, lambda _: time.tzset(), early=True),
         Aspect("the locale", lambda: locale.setlocale(locale.LC_ALL), _set_locale, early=True),
         Aspect("os.umask", _umask, os.umask, early=True),
-        Aspect("warning filters", lambda: list(warnings.filters), _set_filters, early=True, always=True),
+        Aspect("warning filters", lambda: list(warnings.filters), _set_filters, early=True, again=True, always=True),
         Aspect("os.nice", lambda: os.nice(0), lambda kept: os.nice(kept - os.nice(0)), early=True),
         Aspect(
             "os.sched_setaffinity",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from saved_state_processes import carried_on
+from saved_state_processes import carried, carried_on
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,3 +59,12 @@ def test_where_its_file_is_gone_it_is_named(tmp_path: Path) -> None:
     missing = carried_on(before, "")
     assert {"kept", "load"} <= {name for name, _ in missing}
     assert all("helpers" in reason for name, reason in missing if name in {"kept", "load"})
+
+
+def test_what_it_tells_the_filters_of_warnings_when_it_is_imported_again_is_not_before_what_a_cell_told_them(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "quiet.py").write_text("import warnings\nwarnings.simplefilter('ignore')\ndef load(): pass\n")
+    before = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport quiet, warnings\nload = quiet.load\n"
+    before += "warnings.resetwarnings(); warnings.simplefilter('error')"
+    assert carried(before, "assert [how for how, *_ in warnings.filters] == ['error'] and load is quiet.load") == []
