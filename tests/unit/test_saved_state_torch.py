@@ -34,6 +34,14 @@ def test_a_storage_counts_once():
     assert (saved["base"].where, saved["base"].type_name) == ("host", "torch.Tensor")
 
 
+def test_memory_that_other_processes_share_is_told_to_be_this_one_s_alone():
+    shared = torch.zeros(2).share_memory_()
+    result = Roundtrip({"shared": shared, "alone": torch.zeros(2)})
+    assert not result["shared"].is_shared()
+    changed = [(one.name, one.change) for one in result.manifest.changed]
+    assert changed == [("shared", "memory shared with other processes comes back as ordinary memory")]
+
+
 def test_a_model_and_its_optimizer_go_on_training():
     net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
     net[2].weight = net[0].weight  # tied

@@ -169,6 +169,8 @@ class TorchTensors:
             return self._in_others[place]
         if _is_page_locked(storage):
             self._regions.note("page-locked memory comes back as ordinary memory")
+        if storage.device.type == "cpu" and storage.is_shared():
+            self._regions.note("memory shared with other processes comes back as ordinary memory")
         return self._regions.storage(
             _key(storage), lambda: TensorMemory(storage), load_storage, str(storage.device), culprit=culprit
         )
