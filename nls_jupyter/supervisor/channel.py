@@ -105,7 +105,22 @@ class GpuProcess:
             LaunchFailed: it can't be started.
         """
         started = await Started.start(environment=environment, directory=directory, cwd=cwd, arguments=arguments)
-        return cls(started, forward, on_save_point, connection_timeout_s)
+        return await cls.of(started, forward, on_save_point, connection_timeout_s)
+
+    @classmethod
+    async def of(
+        cls,
+        started: Started,
+        forward: Callable[[Message], None],
+        on_save_point: Callable[[tuple[int, ...], Manifest], None] | None = None,
+        connection_timeout_s: float = 60.0,
+    ) -> GpuProcess:
+        """The one that was started; see `launch`. Raises LaunchFailed where nobody can talk to it: then it is ended."""
+        try:
+            return cls(started, forward, on_save_point, connection_timeout_s)
+        except OSError as error:
+            await started.end()
+            raise LaunchFailed(f"the GPU process cannot be talked to: {error}") from error
 
     @property
     def pid(self) -> int:

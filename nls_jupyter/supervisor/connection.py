@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,9 +57,15 @@ class Connection:
         except FileExistsError:
             raise  # somebody else's directory
         except OSError:
-            shutil.rmtree(directory, ignore_errors=True)
+            self.remove()
             raise
         return self
+
+    def remove(self) -> None:
+        """Before a process has made its sockets there; also where this one can open no more files."""
+        self.file.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.directory.rmdir()
 
     @property
     def file(self) -> Path:

@@ -169,7 +169,7 @@ class Keeper:
         if self.standby is not None and (ready := await self.standby.take(environment)) is not None:
             return ready
         started = None if self.ahead is None else await self.ahead.take(environment)
-        return None if started is None else GpuProcess(started, self._forward, self.take_save_point)
+        return None if started is None else await GpuProcess.of(started, self._forward, self.take_save_point)
 
     async def drop_standby(self) -> None:
         """End the process that stands by, or was started ahead: the next one starts cold."""

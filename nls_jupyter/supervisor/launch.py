@@ -155,35 +155,31 @@ class GuardedProcess:
 
         Raises:
             LaunchFailed: the command can't be executed.
+            OSError: this process can open no more files.
         """
-        report, report_of_guardian = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        output, output_of_command = os.pipe2(os.O_CLOEXEC)
-        os.set_blocking(output, False)
-        os.set_blocking(report_of_guardian, True)
-        cgroup = cgroups.make_for(environment.get(WORKLOAD_VARIABLE) or _NO_WORKLOAD)
-        options = ["--session", "--report-fd", str(report_of_guardian)]
-        options += [] if cgroup is None else ["--cgroup", str(cgroup)]
-        try:
-            with debuggers.not_followed(), signals.ctrl_c_waits():
-                process = subprocess.Popen(  # noqa: ASYNC220 - the thread that forks must be the one that lives on
-                    [*OWN_CODE.guardian(), *options, "--remove", str(directory), "--", *command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output_of_command,
-                    stderr=output_of_command,
-                    env=_merged(environment),
-                    cwd=cwd,
-                    pass_fds=(report_of_guardian, *OWN_CODE.descriptors, *pass_fds),
-                    start_new_session=True,  # from its first moment out of reach of a Ctrl-C meant for this process
-                )
-        except OSError as error:
-            os.close(report)
-            os.close(output)
-            if cgroup is not None:
-                cgroup.rmdir()
-            raise LaunchFailed(f"{command[0]} cannot be started: {error}") from error
-        finally:
-            os.close(report_of_guardian)
-            os.close(output_of_command)
+        with contextlib.ExitStack() as given, contextlib.ExitStack() as kept:
+            report, report_of_guardian = _pipe(kept, given)
+            output, output_of_command = _pipe(kept, given)
+            cgroup = cgroups.make_for(environment.get(WORKLOAD_VARIABLE) or _NO_WORKLOAD)
+            options = ["--session", "--report-fd", str(report_of_guardian)]
+            options += [] if cgroup is None else ["--cgroup", str(cgroup)]
+            try:
+                with debuggers.not_followed(), signals.ctrl_c_waits():
+                    process = subprocess.Popen(  # noqa: ASYNC220 - the thread that forks must be the one that lives on
+                        [*OWN_CODE.guardian(), *options, "--remove", str(directory), "--", *command],
+                        stdin=subprocess.DEVNULL,
+                        stdout=output_of_command,
+                        stderr=output_of_command,
+                        env=_merged(environment),
+                        cwd=cwd,
+                        pass_fds=(report_of_guardian, *OWN_CODE.descriptors, *pass_fds),
+                        start_new_session=True,  # from its first moment out of reach of a Ctrl-C meant for this process
+                    )
+            except OSError as error:
+                if cgroup is not None:
+                    cgroup.rmdir()
+                raise LaunchFailed(f"{command[0]} cannot be started: {error}") from error
+            kept.pop_all()
         self = cls(process, directory, cgroup, report, output)
         try:
             await self._started
@@ -351,6 +347,15 @@ def _cause_in(output: str) -> str:
 def _finish(future: asyncio.Future[_Value], value: _Value) -> None:
     if not future.done():
         future.set_result(value)
+
+
+def _pipe(kept: contextlib.ExitStack, given: contextlib.ExitStack) -> tuple[int, int]:
+    """The end that is read here without waiting, and the guardian's; each is its stack's to close."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    kept.callback(os.close, read)
+    given.callback(os.close, write)
+    os.set_blocking(read, False)
+    return read, write
 
 
 def _read(descriptor: int) -> bytes | None:

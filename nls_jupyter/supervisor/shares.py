@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 from nls_jupyter.between import lane, state_socket
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Shares:
-    """The kernel's ends.
+    """The kernel's ends. Raises OSError where they cannot be opened.
 
     Attributes:
         states: for the files of saved state.
@@ -28,9 +28,15 @@ class Shares:
     """
 
     def __init__(self) -> None:
-        self.begun, self.stops, self.restored = BegunCell.create(), SaveStops.create(), RestoredComponent.create()
-        self.states, states = state_socket.StateSocket.pair()
-        self.lane, its_lane = lane.Lane.pair()
+        with ExitStack() as opened:  # where the next one cannot be opened, those before are closed
+            self.begun = opened.enter_context(closing(BegunCell.create()))
+            self.stops = opened.enter_context(closing(SaveStops.create()))
+            self.restored = opened.enter_context(closing(RestoredComponent.create()))
+            self.states, states = state_socket.StateSocket.pair()
+            for end in (self.states, states):
+                opened.callback(end.close)
+            self.lane, its_lane = lane.Lane.pair()
+            opened.pop_all()
         self._inherited = states, its_lane
         self.environment: Mapping[str, str] = {
             state_socket.VARIABLE: str(states.fileno()),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,9 +42,9 @@ class Started:
             connection = Connection.create(directory)
         except OSError as error:
             raise LaunchFailed(f"no place for the GPU process's sockets: {error}") from error
-        shares = Shares()
         OWN_CODE.keep()
         try:
+            shares = Shares()
             with shares.handed_over():
                 process = await GuardedProcess.start(
                     [*interpreter(), *OWN_CODE.module(_MODULE), "-f", str(connection.file), *arguments],
@@ -55,7 +54,7 @@ class Started:
                     cwd=cwd,
                 )
         except BaseException:
-            shutil.rmtree(connection.directory, ignore_errors=True)
+            connection.remove()
             raise
         return cls(process, connection, shares)
 

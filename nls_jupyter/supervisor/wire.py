@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 import uuid
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -56,6 +57,9 @@ class Wire:
         forward: gets each output message, in order; must not block.
         on_news: gets each message of ours that belongs to no cell; must not block.
         lane: where shell messages go once the process takes them there; closed with this.
+
+    Raises:
+        OSError: this process can open no more files.
     """
 
     def __init__(
@@ -74,18 +78,28 @@ class Wire:
         self._loop = asyncio.get_running_loop()
         self._lane = lane
         self._lane_offered = self._lane_is_open = False
+        self._sockets: dict[str, zmq.asyncio.Socket] = {}
+        ends: dict[str, zmq.asyncio.Socket] = {}
+        try:
+            with ExitStack() as opened:
+                self._context = zmq.asyncio.Context()
+                opened.callback(self._context.destroy, linger=0)
+                for name, kind in _CHANNELS.items():
+                    self._sockets[name] = connected = self._connect(kind, connection.address(name))
+                    ends[name] = connected.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+                opened.pop_all()
+        except zmq.ZMQError as error:
+            raise OSError(error.errno, error.strerror) from error
+        self._sockets["iopub"].subscribe(b"")
         if lane is not None:
             self._loop.add_reader(lane.fileno(), self._read_lane)
-        self._context = zmq.asyncio.Context()
-        self._sockets = {name: self._connect(kind, connection.address(name)) for name, kind in _CHANNELS.items()}
-        self._sockets["iopub"].subscribe(b"")
         understand = {"iopub": self._on_iopub, "stdin": self._on_stdin}
         self._heard: set[str] = set()
         self._closed = {name: asyncio.Event() for name in _CHANNELS}
         self._tasks = Tasks(_failed)
         for name in _CHANNELS:
             self._tasks.spawn(self._read(name, understand.get(name, self._on_reply)))
-            self._tasks.spawn(self._note_the_end(name))
+            self._tasks.spawn(self._note_the_end(name, ends[name]))
 
     @property
     def runs_cells(self) -> bool:
@@ -242,9 +256,9 @@ class Wire:
             understand(message)
         return identities
 
-    async def _note_the_end(self, channel: str) -> None:
+    async def _note_the_end(self, channel: str, ends: zmq.asyncio.Socket) -> None:
         """Told by the socket once it has taken in all that came before the other side closed it."""
-        await self._sockets[channel].get_monitor_socket(zmq.EVENT_DISCONNECTED).recv_multipart()
+        await ends.recv_multipart()
         self._closed[channel].set()
 
     def _on_reply(self, message: Message) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import re
+import resource
 import signal
 import stat
 from contextlib import asynccontextmanager
@@ -16,6 +18,7 @@ from leftovers import marked_processes
 from nls_jupyter.saved_state import empty
 from nls_jupyter.supervisor.channel import GpuProcess
 from nls_jupyter.supervisor.launch import ExitStatus, GpuProcessDied, LaunchFailed
+from nls_jupyter.supervisor.own_code import OWN_CODE
 from nls_jupyter.supervisor.pending import RequestFailed
 from nls_scheduler.drivers.simulated import SimulatedDriver, SimulationSpec
 from waiting import wait_until
@@ -463,6 +466,39 @@ def test_a_launch_into_no_directory_fails_and_leaves_nothing(tmp_path: Path) -> 
             )
         assert not (tmp_path / "d").exists()
 
+    run(story())
+
+
+def test_a_launch_without_files_enough_fails_and_leaves_nothing(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def launched(count: int) -> bool:
+        """Whether it could be, where so many more files can be opened."""
+        free = os.dup(0)
+        os.close(free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free + count, hard))
+        try:
+            process = await GpuProcess.launch(environment={}, directory=tmp_path / "d", forward=lambda _: None)
+        except (LaunchFailed, OSError):
+            return False
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        process.kill()
+        await process.exited
+        return True
+
+    async def story() -> None:
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - those of one moment
+        for count in itertools.count():
+            enough = await launched(count)
+            assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+            assert not (tmp_path / "d").exists()
+            if enough:
+                return
+
+    OWN_CODE.keep()
+    assert OWN_CODE._copying is not None
+    OWN_CODE._copying.join()  # it opens files, too
     run(story())
 
 
