@@ -69,5 +69,13 @@ class Started:
 
 def world() -> object:
     """What a process sees once and for all when it starts: other than this, and it would not be the same process."""
-    installed = [path for path in map(Path, sys.path) if path.name in ("site-packages", "dist-packages")]
-    return dict(os.environ), [(path, path.stat().st_mtime_ns) for path in installed if path.is_dir()]
+    searched = [Path(path) for path in sys.path if isinstance(path, str)]  # as Python, which passes over all else
+    installed = [path for path in searched if path.name in ("site-packages", "dist-packages")]
+    return dict(os.environ), [(path, _changed_at(path)) for path in installed]
+
+
+def _changed_at(path: Path) -> int | None:
+    try:
+        return path.stat().st_mtime_ns
+    except (OSError, ValueError):  # it is not there, or for others
+        return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -260,6 +262,27 @@ def test_one_from_another_world_is_not_used_and_replaced(monkeypatch: pytest.Mon
         assert await it.standby.take({"MASK": "second"}) is None
         assert process.exited.done()
         assert it.standby._preparing is not None
+
+    play(story)
+
+
+@pytest.mark.parametrize("entry", [None, b"/site-packages", "{}/closed/site-packages"])
+def test_what_python_passes_over_in_its_path_hinders_no_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, entry: object
+) -> None:
+    def denied(path: Any, **options: Any) -> os.stat_result:
+        if "closed" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied")  # as root meets it nowhere
+        return stat(path, **options)
+
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", denied)
+    monkeypatch.setattr(sys, "path", [*sys.path, entry.format(tmp_path) if isinstance(entry, str) else entry])
+
+    async def story(it: Story) -> None:
+        process = await it.stands_by()
+        assert await it.standby.take({"MASK": "second"}) is process
+        process.taken = True
 
     play(story)
 
