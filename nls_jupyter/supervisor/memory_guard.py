@@ -96,12 +96,16 @@ class MemoryGuard:
 
     async def run(self) -> None:
         """Watch until cancelled; ends by itself where there is no limit to be kept."""
+        told = False
         while True:
             try:
                 room = self._room()
-            except OSError as error:
-                _log.warning("the container's memory cannot be watched: %s", error)
-                return
+            except OSError as error:  # a process that can open no more files can again, once some are closed
+                if not told:
+                    _log.warning("the container's memory cannot be watched now: %s", error)
+                told = True
+                await asyncio.sleep(_PAUSE_S)
+                continue
             if room is None:
                 return
             left_bytes, limit_bytes = room

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import itertools
 
 import pytest
 
@@ -116,6 +118,18 @@ def test_where_nothing_limits_it_nothing_is_watched() -> None:
     guard = MemoryGuard(Keeper(process=True, saved=True), NoticeLog(), lambda: next(rooms))
     asyncio.run(asyncio.wait_for(guard.run(), 5))
     assert list(rooms) == [], "it has looked once"
+
+
+def test_what_could_not_be_looked_at_for_a_moment_is_watched_on() -> None:
+    keeper, looks, rooms = Keeper(process=True, saved=True), itertools.count(), iter([(79, LIMIT), None])
+
+    def room() -> tuple[int, int] | None:
+        if next(looks) < 2:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return next(rooms)
+
+    asyncio.run(asyncio.wait_for(MemoryGuard(keeper, NoticeLog(), room).run(), 10))
+    assert keeper.saved is None, "what was due is given back"
 
 
 def test_a_process_that_the_driver_holds_is_never_ended_here() -> None:
