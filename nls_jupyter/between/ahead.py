@@ -43,7 +43,7 @@ def await_order() -> tuple[Mapping[str, str | None], str]:
     end = lane.Lane(shared)
     try:
         while True:
-            select.select([end], [], [])
+            end.wait_for(select.POLLIN)
             for frames in end.arrived():
                 order = json.loads(frames[0])
                 return order["environment"], order["cwd"]

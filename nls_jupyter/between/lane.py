@@ -7,6 +7,7 @@ the loops that send it and read it have the two ends of one socket.
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 from typing import TYPE_CHECKING, Self
@@ -51,6 +52,15 @@ class Lane:
     def fileno(self) -> int:
         """For an event loop; -1 when it is closed."""
         return self._socket.fileno()
+
+    def wait_for(self, event: int, within_s: float | None = None) -> bool:
+        """Until there is something to read (`select.POLLIN`), or room to send (`POLLOUT`); False: not within so long.
+
+        Not by `select`: where the kernel has opened many files, this one's number is above those that it knows.
+        """
+        poll = select.poll()
+        poll.register(self._socket, event)
+        return bool(poll.poll(None if within_s is None else within_s * 1000))
 
     def send(self, frames: Sequence[bytes | memoryview]) -> bool:
         """Send a message, or as much of it as there is room for. Returns and raises as `send_rest`."""

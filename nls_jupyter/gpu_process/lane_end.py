@@ -43,7 +43,7 @@ class LaneEnd:
     @property
     def waits(self) -> bool:
         """Whether a request has come that nobody has read."""
-        return bool(select.select([self._lane], [], [], 0)[0])
+        return self._lane.wait_for(select.POLLIN, 0.0)
 
     def answering(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         """A handler of ipykernel's signature whose answers go back the way that their requests came."""
@@ -61,7 +61,7 @@ class LaneEnd:
         try:
             sent = self._lane.send(frames)
             while not sent:
-                select.select([], [self._lane], [])
+                self._lane.wait_for(select.POLLOUT)
                 sent = self._lane.send_rest()
         except ConnectionError:
             pass  # the kernel is gone, and its guardian ends this process

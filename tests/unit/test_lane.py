@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
+import resource
+import select
+import socket
 import threading
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from nls_jupyter.between.lane import Lane
+from nls_jupyter.gpu_process.lane_end import LaneEnd
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +36,29 @@ def test_messages_arrive_whole_and_in_order(ends: tuple[Lane, Lane]) -> None:
     assert all(one.send(message) for message in messages)
     assert list(other.arrived()) == [[b"a", b"", b"bc"], [b""], [b"xyz"]]
     assert list(other.arrived()) == []
+
+
+def test_an_end_with_a_high_number_is_read_and_written(ends: tuple[Lane, Lane]) -> None:
+    """As a GPU process gets it of a kernel that has opened more files than `select` knows."""
+    one, other = ends
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1200), hard))
+    try:
+        high = socket.socket(fileno=fcntl.fcntl(other.fileno(), fcntl.F_DUPFD_CLOEXEC, 1100))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    with closing(Lane(high)) as lane:
+        end = LaneEnd(lane, None)
+        assert not end.waits
+        assert one.send([b"asked"])
+        assert end.waits
+        sending = threading.Thread(target=end.send, args=([LARGE],))
+        sending.start()
+        answer: list[list[bytes]] = []
+        while not answer and one.wait_for(select.POLLIN, 10.0):
+            answer = list(one.arrived())
+        sending.join(10)
+        assert answer == [[LARGE]]
 
 
 def test_both_ends_speak(ends: tuple[Lane, Lane]) -> None:
