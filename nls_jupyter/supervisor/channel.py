@@ -478,9 +478,9 @@ class GpuProcess:
                     await self.request("shutdown_request", {"restart": False}, channel="control", timeout_s=None)
                     await asyncio.shield(self.exited)
 
-    def kill(self) -> None:
-        """End it and all its descendants now. Idempotent; `exited` tells when it is done."""
-        self._process.kill()
+    def kill(self, why: str | None = None) -> None:
+        """End it and all its descendants now, as `GuardedProcess.kill`. Idempotent; `exited` tells when it is done."""
+        self._process.kill(why)
 
     def _on_news(self, message: Message) -> None:
         kind, content = message["header"]["msg_type"], message["content"]

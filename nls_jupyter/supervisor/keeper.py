@@ -11,7 +11,6 @@ import contextlib
 import functools
 import logging
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state import DEAD_GPU, SavedStateDamagedError, empty, read_manifest
@@ -100,7 +99,6 @@ class Keeper:
         self._allowance_bytes: int | None = None
         self._suspending: tuple[GpuProcess, int] | None = None
         self._given_up = False
-        self._dead: tuple[GpuProcess | None, str] = None, ""
         self.saves = Saves(self.save, self._save_aside, self._notice)
         self.freezer = Freezer()
         self.standby: Standby | None = None
@@ -373,15 +371,10 @@ class Keeper:
 
     async def _end_dead(self, process: GpuProcess, why: str) -> ExitStatus:
         """End a process whose Gpu answers it no more: without it, the next one has the Gpu and what was saved."""
-        self._dead = process, f"was ended, as its GPU answers it no more since an error ({why})"
         if process is self.process:
             self.usable = False
-        process.kill()
-        return self._with_why(process, await asyncio.shield(process.exited))
-
-    def _with_why(self, process: GpuProcess, status: ExitStatus) -> ExitStatus:
-        dead, why = self._dead
-        return replace(status, why=why) if process is dead else status
+        process.kill(f"was ended, as its GPU answers it no more since an error ({why})")
+        return await asyncio.shield(process.exited)
 
     async def _save_aside(self, process: GpuProcess, cell: str) -> asyncio.Future[str]:
         return await process.save_aside(cell=cell)
@@ -505,7 +498,7 @@ class Keeper:
         status = await asyncio.shield(process.exited)
         if self.process is process and self.ordered_end is None:
             self.process, self.usable = None, False
-            await self._on_own_end(process, self._with_why(process, status))
+            await self._on_own_end(process, status)
 
 
 def _refuse_losses(manifest: Manifest) -> None:

@@ -123,6 +123,7 @@ class GuardedProcess:
         self._report_text = b""
         self._report_closed = False
         self._guardian_killed = False
+        self._why: str | None = None
         self._output = output
         self._output_tail = b""
         self.pid = 0
@@ -203,8 +204,13 @@ class GuardedProcess:
         poll.register(self._handle, select.POLLIN)
         return not poll.poll(0)
 
-    def kill(self) -> None:
-        """End the command and all its descendants now. Idempotent; `exited` tells when it is done."""
+    def kill(self, why: str | None = None) -> None:
+        """End the command and all its descendants now. Idempotent; `exited` tells when it is done.
+
+        `why`: what its `ExitStatus` says then, unless it has ended before.
+        """
+        if why is not None and self.alive:
+            self._why = why
         if not self.exited.done():
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._guardian_handle, signal.SIGTERM)
@@ -258,6 +264,8 @@ class GuardedProcess:
 
     def _explained(self, status: ExitStatus) -> ExitStatus:
         """The inner guardian kills the command as soon as the outer one is dead, which is the reason then."""
+        if self._why is not None:
+            return replace(status, why=self._why)
         if status.signal == signal.SIGKILL and (self._guardian.poll() or 0) < 0:
             return replace(status, why=_WITH_ITS_GUARDIAN)
         return status

@@ -46,8 +46,8 @@ def no_room(room: Callable[[], tuple[int, int] | None] = container_room) -> str 
 class Process(Protocol):
     """What the guard needs of a GPU process."""
 
-    def kill(self) -> None:
-        """End it at once."""
+    def kill(self, why: str) -> None:
+        """End it at once; `why` is what is said of its end."""
 
 
 class Kept(Protocol):
@@ -138,8 +138,9 @@ class MemoryGuard:
         elif process is not None:
             if process is not self._killed:
                 self._killed, self._to_rest = process, self._keeper.usable
-                self._log.add(f"The GPU process was ended so that the notebook could live: {what}.", important=True)
-                process.kill()
+                why = f"was ended so that the notebook could live: {what}"
+                self._log.add(f"The GPU process {why}.", important=True)
+                process.kill(why)
         elif saved is not None:
             self._keeper.give_back_saved()
             self._log.add(

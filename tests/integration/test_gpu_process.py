@@ -425,6 +425,20 @@ def test_killing_it_in_mid_cell_fails_what_is_pending(directory: Path, mark: str
     run(story())
 
 
+def test_whoever_kills_it_says_why_unless_it_has_ended_before(directory: Path) -> None:
+    async def story() -> None:
+        async with notebook(directory) as nb:
+            cell = asyncio.create_task(nb.run("print('here', flush=True); import time; time.sleep(600)"))
+            await nb.shows(lambda: "here" in nb.text())
+            nb.process.kill("was ended for somebody's sake")
+            with pytest.raises(GpuProcessDied, match="the GPU process was ended for somebody's sake"):
+                await cell
+            nb.process.kill("was ended once more")
+            assert (await nb.process.exited).describe() == "was ended for somebody's sake"
+
+    run(story())
+
+
 def test_a_process_that_leaves_is_reported_with_its_exit_code(directory: Path) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:

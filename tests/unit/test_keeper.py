@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,16 +126,17 @@ class FakeProcess:
     async def flush_files(self) -> None:
         """Nothing is written."""
 
-    def kill(self) -> None:
+    def kill(self, why: str | None = None) -> None:
         if not self.exited.done():
-            self.dies()
+            self.dies(why)
 
-    def dies(self) -> None:
+    def dies(self, why: str | None = None) -> None:
+        status = replace(KILLED, why=why)
         for promise in (self.reply, self.saving, self.reclaimed):
             if not promise.done():
-                promise.set_exception(GpuProcessDied(KILLED))
+                promise.set_exception(GpuProcessDied(status))
                 promise.exception()
-        self.exited.set_result(KILLED)
+        self.exited.set_result(status)
 
 
 class Story:
