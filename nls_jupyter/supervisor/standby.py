@@ -128,9 +128,11 @@ class Standby:
         """No standby any more, until the next `consider`. Returns when nothing of it is left."""
         if self._idle is not None:
             self._idle.cancel()
-        if self._preparing is not None:
-            self._preparing.cancel()
-            await asyncio.wait([self._preparing])
+        if (preparing := self._preparing) is not None:
+            preparing.cancel()
+            await asyncio.wait([preparing])
+            if self._preparing is preparing:  # it had not even begun
+                self._preparing = None
         self._retire(self._process)
         if self._ending:
             await asyncio.wait(tuple(self._ending))

@@ -298,6 +298,16 @@ def test_one_that_dies_while_it_stands_by_is_forgotten() -> None:
     play(story)
 
 
+def test_an_end_before_the_preparation_has_begun_hinders_no_later_one() -> None:
+    async def story(it: Story) -> None:
+        assert await it.standby.take({"MASK": "first"}) is None
+        it.standby.consider(["numpy"], {})
+        await it.standby.end()
+        await it.stands_by()
+
+    play(story)
+
+
 def test_an_end_in_the_middle_of_the_preparation_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(it: Story) -> None:
         await it.standby.take({"MASK": "first"})
