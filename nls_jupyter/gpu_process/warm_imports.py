@@ -35,7 +35,8 @@ class Imports:
 
     def names(self, namespace: Mapping[str, Any]) -> list[str]:
         """Modules to import in advance: packages that were loaded, and modules that are values of the user's names."""
-        packages = [name for name in sys.modules if "." not in name and name not in self._before]
+        loaded = tuple(sys.modules)  # a thread of the user's may import another one meanwhile
+        packages = [name for name in loaded if "." not in name and name not in self._before]
         # By what they are, never by what they say: a value of the user's may raise when it is asked.
         modules = [value for value in namespace.values() if issubclass(type(value), ModuleType)]
         values = [_CONTENT.__get__(module).get("__name__") for module in modules]

@@ -174,7 +174,7 @@ def user_names(user_ns: Mapping[str, Any], user_ns_hidden: Mapping[str, Any]) ->
     """The names that are the user's: none of IPython's; those with one leading underscore are."""
     return {
         name: value
-        for name, value in user_ns.items()
+        for name, value in dict(user_ns).items()  # a thread of the user's may bind another one meanwhile
         if issubclass(type(name), str)
         and (not is_ipythons(name) or _is_the_users_doc(name, value))
         and not (name in user_ns_hidden and user_ns_hidden[name] is value)

@@ -51,6 +51,16 @@ class TestUserNames:
         hidden = {"open": open, "display": print}
         assert user_names({"open": open, "display": len, "x": 1}, hidden) == {"display": len, "x": 1}
 
+    def test_a_name_that_a_thread_binds_meanwhile_hinders_nobody(self) -> None:
+        names: dict[str, object] = {"x": 1, "y": 2}
+
+        class Meanwhile(dict[str, object]):
+            def __contains__(self, name: object) -> bool:
+                names["later"] = 3
+                return False
+
+        assert user_names(names, Meanwhile()) == {"x": 1, "y": 2}
+
 
 class TestManifest:
     def test_it_names_what_was_saved_and_what_was_not(self):

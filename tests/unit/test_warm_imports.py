@@ -76,6 +76,17 @@ def test_only_installed_modules_are_imported_in_advance(monkeypatch: pytest.Monk
     assert imports.names(namespace) == ["nls_lib", "nls_lib.plots"]
 
 
+def test_what_a_thread_imports_meanwhile_hinders_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Meanwhile(frozenset):
+        def __contains__(self, name: object) -> bool:
+            monkeypatch.setitem(sys.modules, "nls_meanwhile", types.ModuleType("nls_meanwhile"))
+            return super().__contains__(name)
+
+    imports = Imports()
+    imports._before = Meanwhile(imports._before)
+    assert imports.names({}) == []
+
+
 def test_an_open_device_counts_as_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda_touched() is None
 
