@@ -53,8 +53,9 @@ class Order(NamedTuple):
 
 
 def to_keep(sets: Iterable[set[Any]]) -> list[Order]:
-    """Those of `sets` that can have the same order in another process."""
-    return [Order(found, places_of(found), tuple(found)) for found in sets if len(found) > 1 and _may_be_kept(found)]
+    """Those of `sets` that can have the same order in another process. A thread of the user's may change them on."""
+    orders = [Order(found, places_of(found), tuple(found)) for found in sets if len(found) > 1]
+    return [order for order in orders if _may_be_kept(order.members)]
 
 
 def places_of(found: set[Any]) -> int:

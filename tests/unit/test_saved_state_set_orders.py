@@ -86,6 +86,17 @@ def test_members_that_are_told_apart_by_where_they_are_come_back_and_nothing_is_
     assert not back.report.changed
 
 
+def test_a_set_that_a_thread_changes_meanwhile_hinders_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hash_of(kind: type) -> Any:
+        changing.add((len(changing),))
+        return looked_up(kind)
+
+    changing, looked_up = {(0,), (1,)}, set_orders.hash_of
+    monkeypatch.setattr(set_orders, "hash_of", hash_of)
+    (order,) = set_orders.to_keep([changing])
+    assert set(order.members) == {(0,), (1,)}
+
+
 def test_a_hash_that_fails_costs_nothing_but_the_order() -> None:
     class Moody:
         fails = False
