@@ -81,6 +81,16 @@ def test_what_libraries_take_beside_their_allocators_is_not_left_for_these(follo
     assert library.followed == followed + 1
 
 
+def test_a_library_that_follows_no_more_costs_no_cell_its_answer(follower, driver, library, monkeypatch):
+    def follow():
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(library, "follow", follow)
+    driver.shown["GPU-a"] = 850 * MIB
+    follower.look_again()
+    assert follower.left_bytes(library, 0) == (8192 - 850) * MIB
+
+
 def test_what_is_the_same_sets_nothing_again_and_the_driver_is_asked_once_a_second(follower, driver, library):
     driver.shown["GPU-a"] = 600 * MIB
     follower.look_again()

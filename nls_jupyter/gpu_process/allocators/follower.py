@@ -105,11 +105,17 @@ class Follower:
                 self.trim()
 
     def look_again(self) -> None:
-        """Between cells, when nothing is counted that is not there yet: what contexts take by now is not left."""
-        with self._lock:
-            if self._measure():
-                for library in self.libraries:
-                    library.follow()
+        """Between cells, when nothing is counted that is not there yet: what contexts take by now is not left.
+
+        Never raises, as the cell's answer waits for it: a Gpu that the cell has lost lets no library follow.
+        """
+        try:
+            with self._lock:
+                if self._measure():
+                    for library in self.libraries:
+                        library.follow()
+        except Exception as error:  # noqa: BLE001 - whatever the libraries raise
+            _log.warning("What contexts take of the GPU could not be looked at: %s", describe(error))
 
     def _measure(self) -> bool:
         changed = [self._contexts.measure(each, partial(self._allocated_bytes, each)) for each in self._devices()]
