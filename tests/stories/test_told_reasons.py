@@ -85,6 +85,19 @@ def test_who_waits_reads_also_which_gpu_is_kept_by_a_process_that_does_not_end()
     assert stage.reason("late") == stage.no_room(1.0, out, held)
 
 
+def test_who_waits_for_a_gpu_that_gives_no_answer_reads_once_a_process_on_it_does_not_end() -> None:
+    stage = Stage(1, stop_timeout_s=10.0)
+    stage.command("stuck")
+    stage.command("train")
+    stage.lingers("stuck")
+    stage.node.silent.add(stage.uuid(0))
+    stage.node.sample()
+    stage.ends("stuck")
+    assert stage.reason("train") == stage.no_room(1.0, stage.why(Reason.USE_UNTOLD, gpus=[0]))
+    stage.after(20)
+    assert stage.reason("train") == stage.no_room(1.0, stage.why(Reason.OUT_OF_SERVICE, gpus=[0]))
+
+
 def test_what_a_queue_has_is_told_with_the_gpus_that_elastic_commands_could_give_back() -> None:
     stage = Stage(4, queues=(Queue("a", limit={"*": 2.0}),))
     stage.command("elastic", 1.0, gpu_count_max=2, requeue=True, queue="a")

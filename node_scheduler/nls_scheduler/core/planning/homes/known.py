@@ -86,7 +86,7 @@ def _facts(state: NodeState) -> Facts:
     # Those who take no part any more as well: others may be on their way for one of them.
     gpus, workloads = map(_HOME_FACTS, state.gpus.values()), map(_HOME_FACTS, state.workloads.values())
     quiet_until = state.quiet_until if state.settling else None
-    return (state.policy, quiet_until, tuple(gpus), tuple(state.usable), tuple(workloads))
+    return (state.policy, quiet_until, tuple(gpus), tuple(state.usable), state.stuck, tuple(workloads))
 
 
 def _places(state: NodeState) -> Facts:
