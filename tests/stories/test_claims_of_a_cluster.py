@@ -227,6 +227,30 @@ def test_a_notebook_whose_home_is_not_known_yet_waits_and_says_so() -> None:
     assert stage.phase("alice") == "running"
 
 
+def test_a_gang_of_which_only_some_have_been_given_a_home_waits_and_has_no_other_one() -> None:
+    stage = Stage(2)
+    stage.gang("red", 2, request=0.5, **at_home())
+    stage.node.tell(ev.HomeAssigned(stage.node.now, stage.workload("red-0").id, (ONE,)))
+    assert stage.home("red-0") == stage.home("red-1") == []
+    assert stage.reason("red-0") == stage.why(Reason.GANG_MEMBER_WITHOUT_PLACE, "red-1", names=["red"])
+    assert stage.reason("red-1") == Why(Reason.NO_HOME_YET)
+    stage.node.tell(ev.HomeAssigned(stage.node.now, stage.workload("red-1").id, (ONE,)))
+    stage.node.settle()
+    assert stage.home("red-0") == stage.home("red-1") == [1]
+    assert stage.runs("red-0", "red-1")
+
+
+def test_a_gang_with_an_over_full_home_waits_for_that_one_and_starts_whole() -> None:
+    stage = Stage(2)
+    stage.command("train", 0.75, **at_home(ONE))
+    stage.gang("red", 2, request=0.25, **at_home(ONE))
+    assert stage.home("red-0") == stage.home("red-1") == []
+    assert stage.reason("red-0") == stage.why(Reason.GANG_MEMBER_WITHOUT_PLACE, "red-1", names=["red"])
+    assert stage.reason("red-1") == stage.why(Reason.HOME_OVERFULL, gpus=[1])
+    stage.ends("train")
+    assert stage.runs("red-0", "red-1")
+
+
 def test_an_over_full_home_keeps_the_first_and_says_so_to_the_last() -> None:
     stage = Stage(2)
     stage.notebook("alice", 0.75, **at_home(ZERO))

@@ -177,7 +177,7 @@ class Admission(Paper):
     def give_up_incomplete(self, gangs: Mapping[GangKey, Gang]) -> list[Workload]:
         """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own.
 
-        One that has become too large for its homes has others, where there are any.
+        One that has become too large for its homes has others, where there are any: not where they were given.
         """
         homes, without = self.result.homes, []
         for gang in gangs.values():
@@ -186,10 +186,16 @@ class Admission(Paper):
                 if not gang.started:
                     self._spread_out(gang.members)
                 continue
+            homeless = next((w for w in gang.members if w.id not in homes), None)
+            why = gang.why_not_without(homeless) if homeless is not None and gang.may_start else gang.why_not()
             for workload in gang.members:
-                if workload.id in homes and not workload.present:
-                    self.take(workload)
+                if workload.id not in homes or workload.present:
+                    continue
+                self.take(workload)
+                if workload.given_home is None:
                     without.append(workload)
+                else:
+                    self.result.waits[workload.id] = why
         return without
 
     def admit_in_turn(self, unit: list[Workload]) -> bool:
