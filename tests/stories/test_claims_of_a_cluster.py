@@ -227,6 +227,18 @@ def test_a_notebook_whose_home_is_not_known_yet_waits_and_says_so() -> None:
     assert stage.phase("alice") == "running"
 
 
+def test_who_goes_to_the_home_that_the_cluster_says_later_reads_that_and_not_that_it_is_there() -> None:
+    stage = Stage(2)
+    stage.notebook("alice", 0.5, 0.5, **at_home(ZERO))
+    stage.cell_starts("alice")
+    stage.node.tell(ev.HomeAssigned(stage.node.now, stage.workload("alice").id, (ONE,)))
+    assert (stage.gpu("alice"), stage.plan("alice").target) == (0, (ONE,))
+    assert stage.reason("alice") == stage.why(Reason.HOME, gpus=[1])
+    stage.cell_ends("alice")
+    assert stage.gpu("alice") == 1
+    assert stage.reason("alice") == stage.why(Reason.AT_HOME, gpus=[1], shares=[0.5])
+
+
 def test_a_gang_of_which_only_some_have_been_given_a_home_waits_and_has_no_other_one() -> None:
     stage = Stage(2)
     stage.gang("red", 2, request=0.5, **at_home())

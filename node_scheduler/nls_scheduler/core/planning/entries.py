@@ -225,6 +225,8 @@ def _why_elsewhere(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]
         return Why(Reason.WISHED, gpus=target)
     if workload.spec.resizable and workload.present and set(workload.current) < set(target):
         return Why(Reason.GROWS, gpus=tuple(u for u in target if u not in workload.current))
+    if workload.stays and target and target == workload.given_home != workload.current:
+        return Why(Reason.HOME, gpus=target)
     if workload.phase is Phase.RUNNING and workload.id not in draft.bound:
         return who_is_there(draft, workload, target)
     return None
