@@ -12,7 +12,7 @@ from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.model.pools import Placement, Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
-from stage import TOTAL, Stage
+from stage import TOTAL, Stage, with_one_small_gpu
 
 
 def grows(stage: Stage, name: str, request: float, limit: float) -> None:
@@ -116,6 +116,18 @@ def test_who_has_asked_for_more_than_is_left_beside_others_reads_who_holds_its_g
     grows(stage, "alice", 0.75, 1.0)
     assert (stage.home("alice"), stage.plan("alice").deadline_at) == ([1], 33.0)
     assert stage.reason("alice") == stage.why(Reason.HELD, "train", gpus=[0])
+
+
+def test_who_has_asked_for_more_than_its_gpu_has_reads_that_and_not_that_it_is_elsewhere() -> None:
+    stage = Stage(2, with_one_small_gpu)
+    stage.notebook("alice", 0.25, 0.25)
+    stage.cell_starts("alice")
+    assert stage.gpus("alice") == [0]
+    grows(stage, "alice", 0.5, 1.0)
+    assert (stage.gpus("alice"), stage.home("alice")) == ([0], [1])
+    assert stage.reason("alice") == stage.why(Reason.WOULD_EXCEED, gpus=[0])
+    stage.cell_ends("alice")
+    assert stage.gpus("alice") == [1]
 
 
 def test_who_leaves_for_one_that_has_no_home_any_more_does_not_read_that_it_needs_the_gpu() -> None:

@@ -18,7 +18,7 @@ from nls_scheduler.core.planning.leaving import (
     as_before,
     mentions,
     owner_there,
-    who_is_there,
+    what_is_in_its_way,
     why_it_leaves,
     why_needed,
     why_nobody_comes,
@@ -228,7 +228,7 @@ def _why_elsewhere(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]
     if workload.stays and target and target == workload.given_home != workload.current:
         return Why(Reason.HOME, gpus=target)
     if workload.phase is Phase.RUNNING and workload.id not in draft.bound:
-        return who_is_there(draft, workload, target)
+        return what_is_in_its_way(draft, workload, target)
     return None
 
 

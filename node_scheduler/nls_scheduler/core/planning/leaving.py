@@ -30,11 +30,15 @@ def why_it_leaves(
     return next(iter(why_nobody_comes(draft, workload, left)), None)
 
 
-def who_is_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why | None:
-    """Who is at home where it is and is not to be: one of them, or it, has asked for more."""
-    if workload.given_home is not None or not target:
+def what_is_in_its_way(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> Why | None:
+    """Why it cannot stay where it is: it, or who is at home there, has asked for more than there is, or is left."""
+    left = [uuid for uuid in workload.current if uuid not in target] if target else []
+    gpus, request_bytes = draft.state.gpus, workload.spec.request_bytes
+    if small := tuple([uuid for uuid in left if uuid in gpus and gpus[uuid].memory_total_bytes < request_bytes]):
+        return Why(Reason.WOULD_EXCEED, gpus=small)
+    if workload.given_home is not None:
         return None
-    for uuid in (uuid for uuid in workload.current if uuid not in target):
+    for uuid in left:
         if there := [key for key, home in draft.homes.homes.items() if uuid in home and key != workload.id]:
             who = tuple(draft.state.workloads[key].mention for key in there)
             return as_before(draft, workload, Reason.HELD, (uuid,), who=who)
