@@ -17,6 +17,7 @@ from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement, Pool
 from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.topology import Link
+from nls_scheduler.core.simulator import GIB
 from nls_scheduler.requests.queue_config import parse_queues
 from properties.test_histories import QUEUES, Histories
 from properties.test_queue_histories import QueueHistories
@@ -25,6 +26,8 @@ from properties.test_shares import NAMES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from nls_scheduler.core.model.gpu import Gpu
+
 Event = tuple[str, dict[str, Any]]
 """The name of a rule of `Histories` or `QueueHistories`, and its arguments."""
 LENGTHS = (30, 60, 120)
@@ -32,6 +35,8 @@ LOSSES_FROM = 1_000_000
 """Histories from this number on have journals that lose their ends, too."""
 SILENCE_FROM = 2_000_000
 """Histories from this number on have drivers that tell nothing of a Gpu for a while, too."""
+WIDE_FROM = 3_000_000
+"""Histories from this number on have up to eight Gpus of several sizes, and pods of a cluster to whom some belong."""
 SECONDS = (0.0, 0.5, 20.0, 40.0)
 
 
@@ -111,6 +116,17 @@ class Draw(random.Random):
         )
 
 
+@dataclass(frozen=True)
+class Sized:
+    """Gpus of so many GiB, that are not connected."""
+
+    sizes: tuple[int, ...]
+
+    def __call__(self, gpus: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+        """For `SimulatedNode.of`."""
+        return tuple(replace(gpu, memory_total_bytes=self.sizes[gpu.index] * GIB) for gpu in gpus)
+
+
 def drawn(number: int) -> History:
     """The history of that number."""
     draw = Draw(number)
@@ -124,7 +140,20 @@ def drawn(number: int) -> History:
     if number >= SILENCE_FROM:
         may_happen["the_driver_tells_nothing_of_a_gpu"] = (
             1,
-            lambda: {"gpu": draw.randint(0, 3), "silent": draw.chance(0.5)},
+            lambda: {"gpu": draw.randint(0, 7), "silent": draw.chance(0.5)},
+        )
+    if number >= WIDE_FROM:
+        start["gpus"] = draw.choice([1, 2, 4, 8])
+        start["connect"] = Sized(tuple(draw.choice([8, 16, 16, 24, 40]) for _ in range(8)))
+        may_happen["a_cluster_gives_gpus_to_its_pods"] = (
+            1,
+            lambda: {
+                "owned": [
+                    (draw.randint(0, 7), draw.choice([0, 2, 8, 16]), draw.choice([0, 0, 1]))
+                    for _ in range(draw.randint(0, 3))
+                ],
+                "cordoned": draw.chance(0.2),
+            },
         )
     names = list(may_happen)
     weights = [weight * draw.choice([0.3, 1.0, 1.0, 3.0]) for weight, _ in may_happen.values()]

@@ -19,6 +19,7 @@ from effort import examples
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StopProcess
 from nls_scheduler.core.model.gangs import fellows
+from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.policy import Policy
 from nls_scheduler.core.model.pools import Placement, Pool
@@ -347,6 +348,17 @@ class Histories(RuleBasedStateMachine):
     def health_changes(self, gpu, healthy):
         uuids = sorted(self.node.state.gpus)
         self.node.set_health(uuids[gpu % len(uuids)], healthy=healthy)
+
+    @precondition(lambda self: self.foreign)
+    @rule(owned=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 16), st.integers(0, 1)), max_size=2))
+    def a_cluster_gives_gpus_to_its_pods(self, owned, cordoned=False):
+        """Each of `owned` is a Gpu, how much of it a pod has (0: all), and how many more the pod is yet to have."""
+        uuids = sorted(self.node.state.gpus)
+        owners = tuple(
+            Owner(f"pod-{number}", f"pod-{number}", (uuids[gpu % len(uuids)],), size * GIB or None, to_come)
+            for number, (gpu, size, to_come) in enumerate(owned)
+        )
+        self.node.tell(ev.GpusClaimed(self.node.now, Claims(owners, cordoned=cordoned)))
 
     @rule(gpu=st.integers(0, 3), silent=st.booleans())
     def the_driver_tells_nothing_of_a_gpu(self, gpu, silent):

@@ -8,7 +8,7 @@ import pytest
 
 from effort import examples
 from left_out import thinned
-from mixed_histories import LOSSES_FROM, SILENCE_FROM, drawn, played, smallest
+from mixed_histories import LOSSES_FROM, SILENCE_FROM, WIDE_FROM, drawn, played, smallest
 from properties.test_histories import Histories
 
 AT_ONCE = 50
@@ -21,6 +21,7 @@ FIRST = [
     *range(0, examples(350), AT_ONCE),
     *range(LOSSES_FROM, LOSSES_FROM + examples(150), AT_ONCE),
     *range(SILENCE_FROM, SILENCE_FROM + examples(150), AT_ONCE),
+    *range(WIDE_FROM, WIDE_FROM + examples(150), AT_ONCE),
 ]
 
 

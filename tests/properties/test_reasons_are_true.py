@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from effort import examples
-from mixed_histories import SILENCE_FROM, drawn
+from mixed_histories import SILENCE_FROM, WIDE_FROM, drawn
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.workload import Phase
 from properties.test_histories import Histories
@@ -101,7 +101,9 @@ def _used(state: NodeState, queue: str, pool: str) -> float:
     return used / max(there.values(), default=1)
 
 
-@pytest.mark.parametrize("first", [0, 31, 61, 91, 1000, 2000, SILENCE_FROM, SILENCE_FROM + 31])
+@pytest.mark.parametrize(
+    "first", [0, 31, 61, 91, 1000, 2000, SILENCE_FROM, SILENCE_FROM + 31, WIDE_FROM, WIDE_FROM + 31]
+)
 def test_what_is_told_is_so(first: int) -> None:
     for number in range(first, first + examples(12)):
         history = drawn(number)
