@@ -404,7 +404,7 @@ class Histories(RuleBasedStateMachine):
         assert entry.position is not None
         together = [workload, *fellows(state, workload)]
         within = all(w.return_bytes <= w.spec.request_bytes for w in together)
-        healthy = all(g in state.usable for g in entry.home)
+        healthy = all(g in state.usable for w in together for g in state.plan[w.id].home)
         promised_once = all(state.policy.pool_of(state.gpus[g]).oversubscribe == 1.0 for g in entry.home)
         if entry.home and within and healthy and promised_once:
             raise AssertionError(f"admitted, within its request, and not running: {workload} {entry}")

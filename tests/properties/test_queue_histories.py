@@ -48,11 +48,14 @@ class QueueHistories(Histories):
         recorder, kept, tell = Recorder(), [], self.node.tell
 
         def told(event):
+            nonlocal recorder
             before, told_before, begins = self.node.state, len(kept), Recorder()
             begins.go_on_after(kept, before)
             commands = tell(event)
+            if isinstance(event, ev.DaemonRestarted) and self.written is not None:
+                recorder = begins  # the one before knows what is lost
             found = recorder.entries(before, event, self.node.state, commands)
-            again = begins.entries(before, event, self.node.state, commands)
+            again = found if recorder is begins else begins.entries(before, event, self.node.state, commands)
             # A daemon that begins here tells what the one before it would have, unless a report comes between. But for
             # interrupts: of one that is answered the state knows its time alone, and here many have one.
             between = len(kept) > told_before
