@@ -45,14 +45,17 @@ class QueueHistories(Histories):
     def start(self, policy, gpus, strangers, connect, slices):
         self.node = SimulatedNode.of(gpus, 16 * GIB, policy, sliced(connect, slices))
         self.foreign = strangers
-        recorder, kept, tell = Recorder(), [], self.node.tell
+        recorder, kept, written, tell = Recorder(), [], 0, self.node.tell
 
         def told(event):
-            nonlocal recorder
+            nonlocal recorder, written
+            is_behind = isinstance(event, ev.DaemonRestarted) and self.written is not None
+            if is_behind:
+                del kept[written:]
             before, told_before, begins = self.node.state, len(kept), Recorder()
             begins.go_on_after(kept, before)
             commands = tell(event)
-            if isinstance(event, ev.DaemonRestarted) and self.written is not None:
+            if is_behind:
                 recorder = begins  # the one before knows what is lost
             found = recorder.entries(before, event, self.node.state, commands)
             again = found if recorder is begins else begins.entries(before, event, self.node.state, commands)
@@ -61,6 +64,7 @@ class QueueHistories(Histories):
             between = len(kept) > told_before
             assert between or _but_for_interrupts(found) == _but_for_interrupts(again)
             kept.extend(found)
+            written = len(kept) if self.written is None else written
             for entry in found:
                 assert entry.why, f"an entry of the history without a reason: {entry}"
             return commands
