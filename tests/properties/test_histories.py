@@ -294,6 +294,7 @@ class Histories(RuleBasedStateMachine):
         self.node.go_down()
         for choice in killed:
             self.kill(choice)
+        self.written = None  # all that was
         self.node.come_back_forgetful()
         lost = {w: s for w, s in self.node.workloads.items() if s.process is not None}
         for choice in brought_back:

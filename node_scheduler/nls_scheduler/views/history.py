@@ -330,9 +330,9 @@ def _with_losses(entry: Entry, event: events.Event) -> Entry:
 
 
 def _was_given_up(was: Workload, now: Workload) -> bool:
-    """Whether nobody has answered its suspend in time: one that a daemon has missed shows by where it is now."""
+    """Whether nobody has answered its suspend in time. One that a daemon has missed has not failed."""
     suspend = was.pending is not None and was.pending.order is Order.SUSPEND
-    return suspend and now.phase is Phase.RUNNING and now.current == was.current
+    return suspend and now.phase is Phase.RUNNING and now.suspend_failed_at != was.suspend_failed_at
 
 
 def _is_there_and_must_go(event: events.Event, now: Workload) -> bool:
