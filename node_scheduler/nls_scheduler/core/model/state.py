@@ -13,7 +13,7 @@ from nls_scheduler.core.model.gangs import gangs_of
 from nls_scheduler.core.model.gpu import Claims
 from nls_scheduler.core.model.ids import MOST_TOLD, CommandId
 from nls_scheduler.core.model.policy import Policy
-from nls_scheduler.core.model.reasons import Mention, Reason, Why
+from nls_scheduler.core.model.reasons import Mention
 from nls_scheduler.core.model.values import computed_from, replace
 from nls_scheduler.core.model.workload import Order
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.pools import Pool
+    from nls_scheduler.core.model.reasons import Why
     from nls_scheduler.core.model.workload import Workload
 
 
@@ -175,12 +176,6 @@ class NodeState:
         """The Gpus on which anything new may be placed: healthy, their memory known, nothing stuck on them."""
         stuck = self.stuck
         return {u: g for u, g in self.gpus.items() if g.healthy and g.memory_used_bytes is not None and u not in stuck}
-
-    def why_unusable(self, gpus: tuple[GpuUuid, ...]) -> Why:
-        """Why nothing new may be placed on any of `gpus`."""
-        well = {uuid for uuid, gpu in self.gpus.items() if gpu.healthy} - self.stuck
-        out = tuple([uuid for uuid in gpus if uuid not in well])
-        return Why(Reason.OUT_OF_SERVICE, gpus=out) if out else Why(Reason.USE_UNTOLD, gpus=gpus)
 
     @computed_from("gpus", "workloads", "policy", "at")
     def stuck(self) -> frozenset[GpuUuid]:

@@ -18,6 +18,7 @@ from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.planning.homes import elastic
 from nls_scheduler.core.planning.homes.admission import Admission
 from nls_scheduler.core.planning.homes.paper import admission_order, held_by
+from nls_scheduler.core.planning.making_room.rooms import out_of_service, why_unusable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -195,12 +196,11 @@ def _holders(admission: Admission) -> dict[GpuUuid, Why]:
     for workload in admission.admitted():
         for uuid in homes[workload.id]:
             at_home[uuid].append(workload)
-    held = {}
+    held, out = {}, out_of_service(state)
     for gpu in sorted(state.gpus.values(), key=lambda g: g.index):
         why = held_by(gpu, at_home[gpu.uuid])
-        gets_nobody = not gpu.healthy or gpu.uuid in state.stuck
-        if gets_nobody or (why is None and gpu.uuid not in state.usable):
-            why = state.why_unusable((gpu.uuid,))
+        if gpu.uuid in out or (why is None and gpu.uuid not in state.usable):
+            why = why_unusable(state, (gpu.uuid,))
         if why is not None:
             held[gpu.uuid] = why
     return held

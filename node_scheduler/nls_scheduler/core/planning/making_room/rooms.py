@@ -347,6 +347,13 @@ def out_of_service(state: NodeState) -> dict[GpuUuid, Why]:
     }
 
 
+def why_unusable(state: NodeState, gpus: tuple[GpuUuid, ...]) -> Why:
+    """Why nothing new may be placed on any of `gpus`."""
+    known = out_of_service(state)
+    out = tuple([uuid for uuid in gpus if uuid in known or uuid not in state.gpus])
+    return Why(Reason.OUT_OF_SERVICE, gpus=out) if out else Why(Reason.USE_UNTOLD, gpus=gpus)
+
+
 def has_room(state: NodeState, workload: Workload, gpu: Gpu, *, beside_bytes: int = 0) -> bool:
     """Whether `gpu` has room for `workload` in fact: nothing counts as free before the driver shows it.
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes.paper import admission_order
-from nls_scheduler.core.planning.making_room.rooms import Rooms
+from nls_scheduler.core.planning.making_room.rooms import Rooms, why_unusable
 from nls_scheduler.core.planning.places.draft import Draft, Left
 from nls_scheduler.core.planning.places.exchanges import be_at_home_with_room, least_harm
 from nls_scheduler.core.planning.places.turns import starves
@@ -186,7 +186,7 @@ def _claim_home(draft: Draft, workload: Workload) -> None:
     home = draft.homes.homes[workload.id]
     if not all(uuid in draft.rooms.gpus for uuid in home):
         out = tuple(uuid for uuid in home if uuid not in draft.rooms.gpus)
-        draft.waits[workload.id] = draft.state.why_unusable(out)
+        draft.waits[workload.id] = why_unusable(draft.state, out)
         return
     draft.rooms.add(workload, home)
     for uuid in home:
