@@ -60,15 +60,17 @@ def _https_handler() -> Any:
 
 def _reduce(handler: Any) -> Any:
     """Without its contexts, where these are as usual but for certificates that they trust besides."""
-    contexts, usual = _contexts(handler), _contexts(_https_handler()())
-    if not contexts or owner_of(type(handler), "__reduce_ex__") is not object or contexts.keys() != usual.keys():
+    contexts = _contexts(handler)
+    if not contexts or owner_of(type(handler), "__reduce_ex__") is not object:
         return NotImplemented
-    if any(_settings(contexts[name]) != _settings(usual[name]) for name in contexts):
+    usual, more = _contexts(_https_handler()()), {}  # which reads all that the system trusts
+    if contexts.keys() != usual.keys():
         return NotImplemented
-    trusted = {name: _certificates(context) for name, context in contexts.items()}
-    if any(_certificates(usual[name]) - trusted[name] for name in contexts):
-        return NotImplemented
-    more = {name: b"".join(sorted(trusted[name] - _certificates(usual[name]))) for name in contexts}
+    for name, context in contexts.items():
+        trusted, known = _certificates(context), _certificates(usual[name])
+        if _settings(context) != _settings(usual[name]) or known - trusted:
+            return NotImplemented
+        more[name] = b"".join(sorted(trusted - known))
     kept = {name: value for name, value in vars(handler).items() if name not in contexts}
     return handler_with_usual_contexts, (type(handler), more), kept
 
