@@ -32,7 +32,7 @@ from nls_jupyter.saved_state.aside import DONE, FAILED, REFUSED, STOPPED, Aside,
 from nls_jupyter.saved_state.one_save import OneSave
 from nls_jupyter.saved_state.shared_memory import SharedMemory
 from nls_scheduler.processes import debuggers
-from waiting import has_ended
+from waiting import has_ended, wait_until
 
 WITHIN_S = 60
 
@@ -268,11 +268,7 @@ def test_a_copy_ends_with_its_process(tmp_path):
 
 
 def wait_for(condition):
-    until = time.monotonic() + WITHIN_S
-    while not (found := condition()):
-        assert time.monotonic() < until
-        time.sleep(0.01)
-    return found
+    return wait_until(condition, WITHIN_S)
 
 
 def test_a_copy_that_never_ends_is_killed():
