@@ -10,9 +10,10 @@ ARGS ?=
 # Other versions than the newest of what the tests run on, such as 6 or 4.4.
 IPYKERNEL ?=
 JUPYTERLAB ?=
-# Side by side, each file in one process; one more than there are cores, as real processes are waited for.
+# Side by side, each file in one process; one more than there are cores, as real processes are waited for. Where one of them
+# dies the run ends, and says in which test: with another in its place, xdist may run that test again and wait for ever.
 CORES := $(shell nproc | awk '{print ($$1 < 8) ? $$1 : 8}')
-WORKERS ?= --numprocesses=$(shell expr $(CORES) + 1) --dist=loadfile --no-loadscope-reorder
+WORKERS ?= --numprocesses=$(shell expr $(CORES) + 1) --dist=loadfile --no-loadscope-reorder --max-worker-restart=0
 # The tests start thousands of processes: compiled once, modules are not compiled anew in each. pip would compile them one
 # after the other, and all of them: more than half of the time that it takes.
 unexport PYTHONDONTWRITEBYTECODE

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _ENDED = pytest.StashKey[int]()
 _OFTEN = 200
+_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 
 # What a shell starts in its background ignores these, and so would every process of the tests.
 for ignored in (signal.SIGINT, signal.SIGQUIT):
@@ -58,6 +59,21 @@ def pytest_collection_finish() -> None:
     """
     gc.freeze()
     core.RepresentationPrinter = pretty.RepresentationPrinter
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """What a test has set for signals is not in force in the next one.
+
+    A daemon, for one, ends by Ctrl-C without a word until it serves, and so would this process after `nls up` in it.
+    What libraries set beside Python, as OR-tools does when it solves, is undone as well.
+    """
+    before = {number: signal.getsignal(number) for number in _HANDLED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(trylast=True)
