@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # what `signal` is made of: there are tests that take parts of that away
 import gc
 import os
 import signal
@@ -68,12 +69,12 @@ def pytest_runtest_call() -> Iterator[None]:
     A daemon, for one, ends by Ctrl-C without a word until it serves, and so would this process after `nls up` in it.
     What libraries set beside Python, as OR-tools does when it solves, is undone as well.
     """
-    before = {number: signal.getsignal(number) for number in _HANDLED}
+    before = {number: _signal.getsignal(number) for number in _HANDLED}
     try:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            _signal.signal(number, handler)
 
 
 @pytest.hookimpl(trylast=True)
