@@ -156,6 +156,25 @@ def test_a_bind_request_that_is_seen_to_go_before_its_pod_is_seen_bound_leaves_n
     assert told.passing.requests == {}
 
 
+@pytest.mark.parametrize("groups", [None, ["g1"]])
+def test_a_decision_that_is_seen_carried_out_before_its_pod_is_seen_bound_holds_for_that_moment(
+    groups: list[str] | None,
+) -> None:
+    told = Told(requests={"r": bind_request("train", groups=groups)})
+    decided = told.see(reservation("g1", ONE), ours(group="g1")).claims
+    told.requests["r"] = {**told.requests["r"], "status": {"phase": "Succeeded"}}
+    assert told.look().claims == decided
+    told.at += LINGER_S
+    assert names(told.look()) == []
+
+
+def test_a_decision_that_another_one_of_its_pod_follows_is_over_at_once() -> None:
+    told = Told(requests={"r": bind_request("train")})
+    told.look()
+    told.requests = {"s": bind_request("train")}
+    assert names(told.look()) == ["default/train"]
+
+
 def test_two_reservations_of_a_group_of_which_one_is_ending_are_no_contradiction() -> None:
     old = reservation("g0", ZERO, "old", dying=True, uid="a")
     view = Told().see(old, reservation("g0", ONE, "new", uid="b"), ours())

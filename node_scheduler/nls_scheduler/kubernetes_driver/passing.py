@@ -1,8 +1,8 @@
 """What is on its way out, or between two watches: of which nobody may think that an owner has come. Pure.
 
 KAI ends a group in steps: its last pod goes, and a moment later the reservation pod, of which the kubelet goes on
-telling for a while. And the news of one decision come by two watches: a BindRequest may be seen to go before its pod is
-seen bound.
+telling for a while. And the news of one decision come by two watches: a BindRequest may be seen to go, or to have been
+carried out, before its pod is seen bound.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Passing:
     Attributes:
         groups: KAI's groups that had a member while their reservation was there.
         reservations: `namespace/name` of reservation pods that were there; all of them while the kubelet tells of them.
-        requests: BindRequests as they were last, by UID.
-        gone: those of them that have gone without their pod having been seen here, and when.
+        requests: BindRequests that are not over, as they were last, by UID.
+        gone: those of them that are over or have gone without their pod having been seen here, and when.
     """
 
     groups: frozenset[str] = frozenset()
@@ -46,17 +46,16 @@ class Passing:
         """The same, when that is there now; `at` in seconds of any steady clock."""
         reserving = [pod for pod in pods if pod.reserves is not None]
         there = {pod.key for pod in reserving}
-        bound = {pod.key for pod in pods}
-        gone = {uid: self.gone.get(uid, at) for uid in self.requests.keys() - requests.keys()}
+        going = {uid: request for uid, request in requests.items() if not request.over}
+        known = {pod.key for pod in pods} | {request.pod for request in going.values()}
+        gone = {uid: self.gone.get(uid, at) for uid in self.requests.keys() - going.keys()}
         lingering = {
-            uid: since
-            for uid, since in gone.items()
-            if at < since + LINGER_S and not self.requests[uid].over and self.requests[uid].pod not in bound
+            uid: since for uid, since in gone.items() if at < since + LINGER_S and self.requests[uid].pod not in known
         }
         return Passing(
-            (self.groups & _groups(reserving)) | (members(pods, requests.values()) & _groups(reserving)),
+            (self.groups & _groups(reserving)) | (members(pods, going.values()) & _groups(reserving)),
             frozenset(there | (self.reservations & (allocations or {}).keys())),
-            {**requests, **{uid: self.requests[uid] for uid in lingering}},
+            {**going, **{uid: self.requests[uid] for uid in lingering}},
             lingering,
         )
 
@@ -72,7 +71,7 @@ class Passing:
 def members(pods: Collection[PodRecord], requests: Collection[BindRequest]) -> frozenset[str]:
     """The groups that somebody is in, or is about to be."""
     living = {group for pod in pods if pod.reserves is None and not pod.ended for group in pod.groups}
-    return frozenset(living | {group for request in requests if not request.over for group in request.groups})
+    return frozenset(living | {group for request in requests for group in request.groups})
 
 
 def _groups(reserving: Collection[PodRecord]) -> frozenset[str]:
