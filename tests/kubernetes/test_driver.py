@@ -613,6 +613,24 @@ def test_nothing_is_kept_for_a_decision_whose_kind_is_away_and_it_is_seen_again_
         run(tmp_path, story, pace=replace(PACE, absent_s=3600.0))
 
 
+def test_a_pod_of_ours_is_no_owner_between_its_decision_and_its_binding(tmp_path: Path) -> None:
+    decision = bind_request("book", groups=["g1"])
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        def owners() -> set[str]:
+            return {owner.name for owner in host.state.claims.owners}
+
+        await do(lambda: server.put(PODS, shared_pod("book", "0.5", managed=True, node=None)))
+        await do(lambda: server.put(BIND_REQUESTS, decision))
+        await until(lambda: "default/book" in cluster._elsewhere.records)
+        await do(lambda: server.delete(BIND_REQUESTS, decision))
+        await do(lambda: server.put(BIND_REQUESTS, bind_request("train")))
+        await until(lambda: "default/train" in owners())
+        assert owners() == {"default/train"}
+
+    run(tmp_path, story)
+
+
 def test_a_name_that_no_node_has_is_said(tmp_path: Path) -> None:
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
         await until(lambda: "no node 'node-a'" in str(cluster.trouble))

@@ -404,7 +404,7 @@ class KubernetesCluster:
         Nobody moves for one of ours: the answer takes milliseconds, and without one it is a stranger's.
         """
         bound = {pod.key for pod in self._pods.records.values()}
-        self._elsewhere.want({r.pod for r in self._bind_requests.records.values() if not r.over} - bound)
+        self._elsewhere.want({request.pod for request in self._passing.requests.values()} - bound)
 
     @property
     def _living(self) -> list[PodRecord]:
