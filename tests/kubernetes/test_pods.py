@@ -38,6 +38,22 @@ def test_a_priority_class_is_known_by_its_name(name: str, priority: int) -> None
     assert record(pod("a", priority_class=name)).priority == priority
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "label", "priority"),
+    [("kai-scheduler", "build", 100), ("kai-scheduler", "unheard-of", 50), ("default-scheduler", "build", 50)],
+)
+def test_a_label_names_the_class_before_the_pod_does_where_its_scheduler_reads_it(
+    scheduler: str, label: str, priority: int
+) -> None:
+    written = pod("a", scheduler=scheduler, priority_class="train", labels={"priorityClassName": label})
+    assert record(written).priority == priority
+
+
+def test_a_label_alone_gives_no_priority_where_its_scheduler_does_not_read_it() -> None:
+    written = pod("a", scheduler="default-scheduler", labels={"priorityClassName": "inference"})
+    assert record(written).priority == 0
+
+
 def test_a_pod_of_several_devices_has_a_label_for_each() -> None:
     written = shared_pod("a", "0.5", labels={"runai-gpu-group/g2": "g2", "runai-gpu-group/g1": "g1"})
     assert record(written).groups == ("g1", "g2")

@@ -23,6 +23,7 @@ SHARING_SCHEDULERS: Final = frozenset({"kai-scheduler", "runai-scheduler"})
 """Those that give parts of a GPU: KAI's and Run:ai's."""
 RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-reservation"})
 QUEUE_LABELS: Final = ("kai.scheduler/queue", "runai/queue")
+PRIORITY_LABEL: Final = "priorityClassName"
 PRIORITY_CLASSES: Final[Mapping[str, int]] = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
 MANAGED_ANNOTATION: Final = "nls-jupyter/managed"
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
@@ -148,7 +149,7 @@ def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | Non
         dying=bool(text(metadata.get("deletionTimestamp"))),
         scheduler=scheduler,
         queue=next((parts.labels[label] for label in QUEUE_LABELS if parts.labels.get(label)), ""),
-        priority=_priority(parts.spec, parts.labels),
+        priority=_priority(parts.spec, parts.labels.get(PRIORITY_LABEL, "") if shared else ""),
         demand=demand,
         groups=_groups(parts.labels) if shared or reservation else (),
         devices=_devices(parts.annotations, demand) if shared else (),
@@ -209,11 +210,12 @@ def _claims(parts: _Parts, namespace: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{namespace}/{name}" for name in (*names, *filter(None, [extended]))))
 
 
-def _priority(spec: Mapping[str, Any], labels: Mapping[str, str]) -> int:
+def _priority(spec: Mapping[str, Any], label: str) -> int:
+    """As KAI reads it: the label comes first, since the cluster may give a class to whoever names none."""
     number = spec.get("priority")
-    named = text(spec.get("priorityClassName")) or labels.get("priorityClassName", "")
-    if named in PRIORITY_CLASSES:
-        return PRIORITY_CLASSES[named]
+    for named in (label, text(spec.get("priorityClassName"))):
+        if named in PRIORITY_CLASSES:
+            return PRIORITY_CLASSES[named]
     # Those of the system go beyond what a workload can have.
     return max(-PRIORITY_LIMIT, min(number, PRIORITY_LIMIT)) if type(number) is int else 0
 
