@@ -242,6 +242,11 @@ def test_kai_counts_memory_in_steps_of_100_mib(label: str | None, counted: int |
     assert counted_memory_bytes(label) == counted
 
 
+def test_a_label_in_bytes_is_understood_as_kai_understands_it() -> None:
+    assert counted_memory_bytes(str(81920 * MIB)) == 81900 * MIB
+    assert counted_memory_bytes(str(MIB - 1)) == 1_048_500 * MIB
+
+
 @pytest.mark.parametrize(
     ("annotations", "containers", "request_", "limit"),
     [

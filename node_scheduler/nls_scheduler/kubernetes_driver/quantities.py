@@ -184,10 +184,14 @@ def as_bytes(size: float, capacity_bytes: int, counted_bytes: int | None) -> int
 
 
 def counted_memory_bytes(label: str | None) -> int | None:
-    """What KAI counts for each Gpu of a node with this `nvidia.com/gpu.memory`: MiB, floored to 100 of them."""
-    if label is None or not label.isascii() or not label.isdecimal() or int(label) < 100:
+    """What KAI counts for each Gpu of a node with this `nvidia.com/gpu.memory`: MiB, floored to 100 of them.
+
+    Old versions of GPU feature discovery write bytes: no GPU has 2**20 MiB.
+    """
+    if label is None or not label.isascii() or not label.isdecimal():
         return None
-    return int(label) // 100 * 100 * MIB
+    size = int(label)
+    return (size if size < MIB else size // MIB) // 100 * 100 * MIB or None
 
 
 def _devices(container: Container, troubles: list[Trouble]) -> list[tuple[str, int]]:
