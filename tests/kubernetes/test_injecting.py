@@ -67,6 +67,10 @@ def with_metadata(role: str, **metadata: Any) -> dict[str, Any]:
     return written
 
 
+FIRST_HAS_THE_PART = with_metadata("owner", annotations={"gpu-fraction": "0.5", "gpu-fraction-container-name": "first"})
+FIRST_HAS_THE_PART["spec"] = {"containers": [container()], "initContainers": [container("first")]}
+
+
 def nested(levels: int) -> Any:
     return [nested(levels - 1)] if levels else "x"
 
@@ -377,9 +381,10 @@ def test_a_pod_that_cannot_be_patched_is_let_through_with_a_warning() -> None:
         (pod("notebook", container(volumeMounts=[AT_THE_SOCKET])), "something else mounted at /run/nls"),
         (pod("owner", container(gpus=1), os={"name": "windows"}), "another operating system"),
         (with_metadata("owner", annotations=3), "annotations are no object"),
+        (FIRST_HAS_THE_PART, "KAI Scheduler counts its init containers"),
         (with_metadata("owner", managedFields=nested(600)), "nested too deeply"),
     ],
-    ids=["named alike", "its own there", "nothing there", "Windows", "annotations", "deep"],
+    ids=["named alike", "its own there", "nothing there", "Windows", "annotations", "counted", "deep"],
 )  # fmt: skip
 def test_what_would_be_refused_or_cannot_be_understood_is_let_through_with_a_warning(
     written: dict[str, Any], why: str

@@ -182,6 +182,9 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
         raise Unpatchable("it is of another operating system than the daemon's nodes")
     if _named(patch.containers, WAITING):
         raise Unpatchable(f"it has another container of the name {WAITING}")
+    if not record.demand.whole and _named(patch.init_containers, record.demand.container):
+        # The ConfigMaps that it mounts are called by the place of the container that has the part of a GPU.
+        raise Unpatchable("KAI Scheduler counts its init containers, and gives a GPU to one of them")
     user = {} if injection.user is None else {"runAsNonRoot": True, "runAsUser": injection.user}
     container: dict[str, Any] = {
         "name": WAITING,
@@ -257,7 +260,7 @@ def _mounted_at(container: Mapping[str, Any], path: str) -> str | None:
     return next((str(mount.get("name")) for mount in there), None)
 
 
-def _named(items: Iterable[Mapping[str, Any]] | None, name: str) -> bool:
+def _named(items: Iterable[Mapping[str, Any]] | None, name: str | None) -> bool:
     return any(item.get("name") == name for item in items or ())
 
 
