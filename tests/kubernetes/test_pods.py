@@ -8,7 +8,7 @@ import pytest
 
 from nls_scheduler.kubernetes_driver.bind_requests import bind_request as parse_bind_request
 from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record
-from objects import SOCKET_DIRECTORY, bind_request, mirror_pod, pod, reservation, shared_pod
+from objects import SOCKET_DIRECTORY, bind_request, mirror_pod, pod, reservation, result, shared_pod
 
 
 def record(written: dict[str, Any]) -> PodRecord:
@@ -173,6 +173,22 @@ def test_a_bind_request_of_whole_devices_has_a_count() -> None:
     found = parse_bind_request(bind_request("a", count=2))
     assert found is not None
     assert (found.shared, found.count, found.portion, found.groups) == (False, 2, 1.0, ())
+
+
+def test_a_bind_request_of_slices_does_not_say_how_many_there_are() -> None:
+    written = bind_request("a")
+    written["spec"] |= {"receivedResourceType": "MigInstance", "receivedGPU": {"portion": "0.00"}}
+    found = parse_bind_request(written)
+    assert found is not None
+    assert (found.shared, found.count, found.portion) == (False, 1, 1.0)
+
+
+def test_a_bind_request_of_an_extended_resource_says_which_device_its_claim_is_about_to_get() -> None:
+    written = bind_request("a", count=0)
+    written["spec"]["extendedResourceClaimAllocation"] = {"allocation": {"devices": {"results": [result("gpu-1")]}}}
+    found = parse_bind_request(written)
+    assert found is not None
+    assert [device.id for device in found.claimed] == ["gpu.nvidia.com/node-a/gpu-1"]
 
 
 @pytest.mark.parametrize(

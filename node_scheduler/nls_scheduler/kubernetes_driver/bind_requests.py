@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 PATH: Final = "/apis/scheduling.run.ai/v1alpha2/bindrequests"
 FRACTION: Final = "Fraction"
 REGULAR: Final = "Regular"
+MIG: Final = "MigInstance"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class BindRequest:
         pod: `namespace/name` of the pod.
         node: for which node.
         shared: whether the pod gets parts of devices, named in `groups`; else complete ones.
-        count: of how many devices; 0: of none but what its claims get.
+        count: of how many devices, of slices at least; 0: of none but what its claims get.
         portion: which part of each; 1.0 for complete ones.
         groups: KAI's names of the devices; one that no reservation pod has is a device to come.
         over: it has been carried out, or has failed for good.
@@ -53,13 +54,14 @@ def bind_request(written: Mapping[str, Any]) -> BindRequest | None:
     metadata, spec = mapping(written, "metadata"), mapping(written, "spec")
     uid, namespace, node = text(metadata.get("uid")), text(metadata.get("namespace")), text(spec.get("selectedNode"))
     name, kind = text(spec.get("podName") or metadata.get("name")), spec.get("receivedResourceType")
-    if not (uid and namespace and name and node) or kind not in (FRACTION, REGULAR):
+    if not (uid and namespace and name and node) or kind not in (FRACTION, REGULAR, MIG):
         return None
-    claims = objects(spec.get("resourceClaimAllocations"))
+    # The last one is of the claim that is made for extended resources which DRA gives.
+    claims = (*objects(spec.get("resourceClaimAllocations")), mapping(spec, "extendedResourceClaimAllocation"))
     claimed = tuple(device for claim in claims for device in allocated(mapping(claim, "allocation")))
     groups = words(spec.get("selectedGPUGroups"))
     count, portion = _received(mapping(spec, "receivedGPU"))
-    if kind == FRACTION:
+    if kind != REGULAR:
         count = len(groups) or max(1, count)
     if count < 1 and not claimed:
         return None
