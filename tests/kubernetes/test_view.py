@@ -92,6 +92,15 @@ def test_a_bind_request_of_a_notebook_of_ours_drives_nobody_out() -> None:
     assert view.claims.owners == ()
 
 
+def test_what_a_pod_asks_for_counts_before_the_part_that_its_bind_request_rounds() -> None:
+    third = pod_record(pod("train", annotations={"gpu-memory": "5433"}, node=None), SOCKET_DIRECTORY)
+    assert third is not None
+    request = bind_request("train", groups=["g1"], portion="0.34")
+    known = {"default/train": third}
+    view = seen(reservation("g1", A), requests=(request,), elsewhere=known)
+    assert owners(view) == {("default/train", (A,), 5433 * 2**20, 0)}
+
+
 def test_whole_devices_of_a_bind_request_are_to_come_until_the_kubelet_gives_them() -> None:
     request = bind_request("train", count=2)
     assert owners(seen(requests=(request,))) == {("default/train", (), None, 2)}

@@ -370,7 +370,7 @@ class KubernetesCluster:
         return Sources(
             node=self._settings.node,
             pods={uid: self._as_given(pod) for uid, pod in self._pods.records.items()},
-            elsewhere=self._elsewhere.records,
+            elsewhere={key: self._as_given(pod) for key, pod in self._elsewhere.records.items()},
             bind_requests=tuple(self._dynamic.decided(request, gpus) for request in requests),
             allocations=self._allocations,
             whole_node=self._settings.whole_node,

@@ -269,8 +269,13 @@ class _Look:
         for group in unknown:
             self._signals[f"group:{group}"] = "bind_request"
         if shared:
-            capacity = max((self._sources.capacities.get(uuid, 0) for uuid in shared), default=0)
-            self._owners[key] = Owner(key, request.pod, shared, int(request.portion * capacity))
+            self._owners[key] = Owner(key, request.pod, shared, self._decided_bytes(request, pod, shared))
+
+    def _decided_bytes(self, request: BindRequest, pod: PodRecord | None, shared: tuple[GpuUuid, ...]) -> int | None:
+        """As the pod asks for it, where that is known: KAI rounds a portion to hundredths, for an amount upwards."""
+        if pod is not None and pod.shares:
+            return self._request_bytes(pod, shared)
+        return int(request.portion * max((self._sources.capacities.get(uuid, 0) for uuid in shared), default=0))
 
     def _to_come(self, key: str, count: int, known: tuple[GpuUuid, ...]) -> int:
         """Devices that the kubelet has still to give; one that it has given and nobody knows is `_somewhere`."""
