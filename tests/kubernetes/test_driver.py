@@ -242,6 +242,22 @@ def test_a_kubelet_that_has_just_started_and_knows_no_pod_yet_takes_nothing_from
         run(tmp_path, story, before=book_and_train)
 
 
+def test_who_was_given_one_gpu_for_two_devices_waits_for_no_other(tmp_path: Path) -> None:
+    async def story(_: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: host.owners() == {"train": (ONE,)} and not cluster._lasting.wants_word)
+        assert [owner.devices_to_come for owner in host.state.claims.owners] == [0]
+        fields, home = cluster.allot({}, Peer(1000, None, -1, administrator=False, tenant="book"), None)
+        assert (fields["gpus"], home) == (1, (ZERO,))
+
+    def before(server: ApiServer) -> None:
+        server.put(PODS, pod("book", gpus=2, managed=True, uid="book", scheduler="default-scheduler"))
+        server.put(PODS, pod("train", gpus=2, uid="train", scheduler="default-scheduler"))
+
+    with FakeKubelet(tmp_path / "kubelet.sock") as fake:
+        fake.allocations = {"default/book": [f"{ZERO}::0", f"{ZERO}::1"], "default/train": [f"{ONE}::0", f"{ONE}::1"]}
+        run(tmp_path, story, before=before)
+
+
 @pytest.mark.faults
 def test_a_pod_that_is_made_again_under_its_name_has_nothing_of_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

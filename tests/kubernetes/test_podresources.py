@@ -44,6 +44,12 @@ def test_what_has_a_gpu_s_resource_or_its_uuid_is_one(tmp_path: Path, resource: 
         assert told(kubelet) == {"default/train": (counted,)}
 
 
+def test_a_gpu_that_a_pod_has_several_times_is_told_as_often(tmp_path: Path) -> None:
+    with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
+        kubelet.allocations = {"default/train": ["GPU-1::0", "GPU-2::0", "GPU-1::3", "GPU-1::3"]}
+        assert told(kubelet) == {"default/train": ("GPU-1", "GPU-2", "GPU-1")}
+
+
 def test_other_devices_are_none(tmp_path: Path) -> None:
     with FakeKubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.resource, kubelet.allocations = "nvidia.com/hostdev", {"default/train": ["0000:3b:00.0"]}

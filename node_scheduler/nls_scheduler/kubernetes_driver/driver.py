@@ -426,8 +426,8 @@ class KubernetesCluster:
             self._policy.apply(next(iter(self._maps.records.values()), None), self._node.labels)
 
     def _as_given(self, pod: PodRecord) -> PodRecord:
-        """`pod` with what its claims give it, and its memory as the cluster's scheduler means it."""
-        pod = self._dynamic.given(pod, self._host.state.gpus)
+        """`pod` with what its claims and the kubelet give it, and its memory as the cluster's scheduler means it."""
+        pod = self._dynamic.given(pod.in_turns(self._lasting.of(pod)), self._host.state.gpus)
         if pod.demand is None or self._policy.unit_bytes == MIB:
             return pod
         return replace(pod, demand=pod.demand.in_units_of(self._policy.unit_bytes))

@@ -36,7 +36,9 @@ def remembered(state: NodeState, allocations: Mapping[str, tuple[str, ...]] | No
     }
     new = []
     for key, uuids in sorted((allocations or {}).items()):
-        gpus = tuple(uuid for uuid in map(GpuUuid, uuids) if uuid in state.gpus and uuid not in explained)
+        gpus = tuple(
+            uuid for uuid in map(GpuUuid, dict.fromkeys(uuids)) if uuid in state.gpus and uuid not in explained
+        )
         if gpus and f"allocated:{key}" not in names:
             new.append(Owner(f"allocated:{key}", key, gpus))
     return replace(state.claims, owners=(*known, *new))

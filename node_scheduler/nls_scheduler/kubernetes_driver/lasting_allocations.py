@@ -42,3 +42,7 @@ class LastingAllocations:
         latest = {uid: ids or self._known.get(uid, ()) for uid, ids in now.items()}
         self._known = {uid: ids for uid, ids in latest.items() if ids}
         return {**told, **{pod.key: self._known[pod.uid] for pod in pods if pod.uid in self._known}}
+
+    def of(self, pod: PodRecord) -> tuple[str, ...]:
+        """What the kubelet has given to `pod`, as far as it has told since that was seen."""
+        return self._known.get(pod.uid, ())

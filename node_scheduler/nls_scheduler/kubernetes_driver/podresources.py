@@ -89,7 +89,8 @@ class PodResources:
     async def allocations(self) -> dict[str, tuple[str, ...]]:
         """Devices by `namespace/name` of the pod, pods without any left out. Raises KubeletError.
 
-        A device of the device plugin is its UUID, one of a claim `resource_slices.device_id`.
+        A device of the device plugin is its UUID, as often as the pod has it: a GPU that is given in turns may be
+        several of them. One of a claim is its `resource_slices.device_id`.
         """
         try:
             told = await self._list(MESSAGES["ListPodResourcesRequest"](), timeout=_TIMEOUT_S)
@@ -106,7 +107,12 @@ class PodResources:
         for pod in answer.pod_resources:
             # A pod that ends may still be there beside the next one of its name.
             found.setdefault(f"{pod.namespace}/{pod.name}", []).extend(d for c in pod.containers for d in _devices(c))
-        return {key: tuple(dict.fromkeys(devices)) for key, devices in found.items() if devices}
+        # A device that is shared in turns has an id with a suffix (`GPU-…::3`) that is no part of its UUID.
+        return {
+            key: tuple(each.partition("::")[0] for each in dict.fromkeys(devices))
+            for key, devices in found.items()
+            if devices
+        }
 
     async def close(self) -> None:
         """Close the channel."""
@@ -114,15 +120,14 @@ class PodResources:
 
 
 def _devices(container: Any) -> list[str]:
-    """Device plugin first, then DRA. A shared device's id has a suffix (`GPU-…::3`) that is no part of its UUID.
+    """Device plugin first, then DRA.
 
     A resource may have any name (the device plugin's `rename`): what has a GPU's UUID is one.
     """
     found = []
     for devices in container.devices:
         known = is_gpu_resource(devices.resource_name)
-        ids = [device.partition("::")[0] for device in devices.device_ids]
-        found += [each for each in ids if known or each.startswith(("GPU-", "MIG-"))]
+        found += [each for each in devices.device_ids if known or each.startswith(("GPU-", "MIG-"))]
     for dynamic in container.dynamic_resources:
         claimed = [each for each in dynamic.claim_resources if each.driver_name == DRIVER]
         found += [device_id(each.pool_name, each.device_name) for each in claimed]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +12,7 @@ from nls_scheduler.kubernetes_driver.quantities import Container, Demand, Troubl
 from nls_scheduler.kubernetes_driver.written import mapping, objects, text, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 GROUP_LABEL: Final = "runai-gpu-group"
 GROUP_PREFIX: Final = "runai-gpu-group/"
@@ -89,6 +89,13 @@ class PodRecord:
     def shares(self) -> bool:
         """It asks for a part of a GPU in KAI's words, and not by a claim."""
         return self.demand is not None and not self.demand.whole and not self.claimed_bytes
+
+    def in_turns(self, given: Collection[str]) -> PodRecord:
+        """The same where some of its devices, as the kubelet has `given` them, are one GPU that is given in turns."""
+        again = len(given) - len(set(given))
+        if self.demand is None or not self.demand.devices or not again:
+            return self
+        return replace(self, demand=replace(self.demand, devices=max(1, self.demand.devices - again)))
 
     @property
     def given_none(self) -> bool:
