@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -154,3 +156,27 @@ def test_without_a_daemon_a_pod_starts_at_once_and_is_told(tmp_path: Path) -> No
     assert done.returncode == 0
     assert "starts at once" in done.stderr
     assert "No daemon answers" in done.stderr
+
+
+def test_a_pod_that_is_deleted_while_its_start_is_held_goes_at_once(tmp_path: Path) -> None:
+    """The first process of a container has no default for SIGTERM."""
+    alone = ["unshare", "--pid", "--fork", "--kill-child"]
+    if subprocess.run([*alone, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no pid namespace can be made here")
+    peer = struct.Struct("3i")
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "nls.sock"))
+        silent.listen()
+        silent.settimeout(PATIENCE_S)
+        with subprocess.Popen(
+            [*alone, sys.executable, "-m", "nls_scheduler", "wait-for-gpus"],
+            env=nls_environment(NLS_SOCKET=str(tmp_path / "nls.sock")),
+            stdin=subprocess.DEVNULL,
+        ) as waiting:
+            try:
+                with silent.accept()[0] as asked:
+                    pid, _, _ = peer.unpack(asked.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, peer.size))
+                    os.kill(pid, signal.SIGTERM)
+                    assert waiting.wait(5) == 128 + signal.SIGTERM
+            finally:
+                waiting.kill()

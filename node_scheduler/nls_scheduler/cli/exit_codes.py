@@ -15,4 +15,4 @@ NOT_FOUND: Final = 127
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 TERMINATED: Final = 143
-"""`nls top`: its terminal has gone, or somebody ended it by SIGTERM."""
+"""`nls top`: its terminal has gone, or somebody ended it by SIGTERM; `nls wait-for-gpus`: its pod is deleted."""

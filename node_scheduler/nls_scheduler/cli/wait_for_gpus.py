@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
+import sys
 import time
 from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.output import tell
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
@@ -20,8 +23,8 @@ if TYPE_CHECKING:
 TIMEOUT_S: Final = 60.0
 _MOST_S: Final = 86400.0
 _AGAIN_S: Final = 0.1
-_EPILOG = """It always ends with 0: once it runs, a pod is never kept from starting for good, and not at all where no
-daemon answers. What it waited for, and why it no longer does, is on stderr.
+_EPILOG = """It always ends with 0, unless its pod is deleted: once it runs, a pod is never kept from starting for good,
+and not at all where no daemon answers. What it waited for, and why it no longer does, is on stderr.
 
 example, the first of a pod's initContainers (docs/kubernetes.md):
   nls wait-for-gpus --timeout 60
@@ -53,6 +56,8 @@ def seconds(text: str) -> float:
 
 
 def _run(options: argparse.Namespace) -> int:
+    # The first process of a container has no default for it: a pod that is deleted meanwhile would wait all the same.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(exit_codes.TERMINATED))
     asyncio.run(_wait(options.socket, options.timeout))
     return 0
 
