@@ -73,6 +73,11 @@ def test_it_is_reached_by_the_name_of_its_certificate(manifests: list[dict[str, 
     ]
 
 
+def test_one_that_ends_answers_until_nobody_is_sent_there_any_more(manifests: list[dict[str, Any]]) -> None:
+    (container,) = only(manifests, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert 3 <= container["lifecycle"]["preStop"]["sleep"]["seconds"] <= 10
+
+
 def test_it_has_no_rights_and_no_powers(manifests: list[dict[str, Any]]) -> None:
     spec = only(manifests, "Deployment")["spec"]["template"]["spec"]
     (container,) = spec["containers"]
