@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_scheduler.kubernetes_driver.pods import MANAGED_ANNOTATION, pod_record
+from nls_scheduler.kubernetes_driver.pods import MANAGED_ANNOTATION, MIRROR_ANNOTATION, pod_record
 from nls_scheduler.kubernetes_driver.quantities import parse_quantity
 from nls_scheduler.kubernetes_driver.written import mapping, texts
 
@@ -84,6 +84,8 @@ def patch_for(pod: Mapping[str, Any], injection: Injection, default: Role | None
         _make_notebook(patch, injection)
     elif role is Role.OWNER:
         _make_wait(patch, injection)
+    if patch.operations and MIRROR_ANNOTATION in texts(pod["metadata"].get("annotations")):
+        raise Unpatchable("it is a static pod's, which its kubelet runs as its file says")
     return patch.operations
 
 
