@@ -175,6 +175,13 @@ def test_a_notebook_reaches_the_socket_of_the_daemon_and_cannot_replace_it(examp
         assert environment["NLS_SOCKET"] == str(locate.SYSTEM_SOCKET)
 
 
+def test_a_pod_that_was_there_before_its_namespace_is_guarded_can_be_changed_and_can_end() -> None:
+    policy, _ = read(KUBERNETES / "components" / "host_paths" / "admission_policy.yaml")
+    rules = policy["spec"]["matchConstraints"]["resourceRules"]
+    asked = {(operation, kind) for rule in rules for operation in rule["operations"] for kind in rule["resources"]}
+    assert asked == {("CREATE", "pods"), ("UPDATE", "pods/ephemeralcontainers")}
+
+
 def test_images_have_the_version_of_this_release() -> None:
     tags = [
         re.findall(r"image: (nls-[a-z]+):(\S+)", path.read_text(encoding="utf-8"))
