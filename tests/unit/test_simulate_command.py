@@ -109,6 +109,8 @@ def _is_a_page_of_its_own(page: str) -> None:
         (["--generate", f"3x{'9' * 400}d", "--node", "2x80GiB"], "is no recipe"),
         (["--generate", "3x6h", "--node", f"2x{'9' * 400}GiB"], "is not a usable size"),
         (["--from-journal", "/nowhere.db"], "There is no journal /nowhere.db."),
+        (["--generate", "3x6h", "--limit", "0.3"], "The limit of the notebooks is below their request."),
+        (["--generate", "3x6h", "--node", "2x80GiB", "--limit", "39GiB"], "The limit of 'notebook-0"),
     ],
 )
 def test_what_cannot_be_played_is_said_in_one_sentence(
@@ -247,6 +249,21 @@ def test_what_if_there_were_more_users_who_asked_for_less() -> None:
     assert after.extent().most_at_once == before.extent().most_at_once + 2
     assert {row.request for row in after.rows() if isinstance(row, Session)} == {0.25}
     assert after.extent().cells > before.extent().cells
+
+
+def test_a_limit_is_as_large_as_a_request_that_has_become_larger() -> None:
+    session = Session("a", 0.0, 9.0, 0.25, 24 * 2**30)
+    scenario = Scenario((session,), Node(1, 80 * 2**30), requests_by=1.1)
+    assert [row.limit for row in scenario.rows() if isinstance(row, Session)] == [24 * 2**30]
+    assert list(replace(scenario, requests_by=2.0).rows()) == [replace(session, request=0.5, limit=0.5)]
+
+
+def test_what_a_limit_comes_to_is_not_asked_where_there_is_no_node(tmp_path: Path) -> None:
+    path = tmp_path / "saved.csv"
+    assert main(["simulate", "--generate", "3x1d", "--limit", "48GiB", "--save-workload", str(path)]) == 0
+    assert f",0.5,{48 * 2**30}B," in path.read_text()
+    assert main(["simulate", str(path), "--requests-by", "1.1", "--save-workload", str(tmp_path / "more.csv")]) == 0
+    assert f",0.55,{48 * 2**30}B," in (tmp_path / "more.csv").read_text()
 
 
 def test_a_node_is_named_after_the_one_that_runs() -> None:

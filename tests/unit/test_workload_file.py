@@ -95,6 +95,8 @@ def test_a_generated_workload_is_the_same_from_its_file(tmp_path: Path) -> None:
         ([SESSION, "cell,a,1,9,,,,,81GiB,6"], "Row 4: 'a' holds 81 GiB, and a GPU of the node has 80 GiB."),
         (["session,a,0,9,81GiB,81GiB,0,,,"], "Row 3: 'a' asks for 81 GiB, and a GPU of the node has 80 GiB."),
         (["session,a,0,9,0.5,0.4,0,,,"], "Row 3: the limit 0.4 of 'a' is below its request."),
+        (["session,a,0,9,60GiB,0.5,0,,,"], "Row 3: the limit of 'a' is below its request."),
+        (["command,a,0,9,0.5,39GiB,0,,,"], "Row 3: the limit of 'a' is below its request."),
         (["session,a,0,nan,0.5,0.5,0,,,"], "Row 3: 'nan' in end_s is no number of seconds."),
         (["session,a,soon,9,0.5,0.5,0,,,"], "Row 3: 'soon' in begin_s is no number of seconds."),
         (["session,a,0,9,0.5,0.5,high,,,"], "Row 3: 'high' is no priority"),

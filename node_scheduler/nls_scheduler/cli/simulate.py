@@ -91,7 +91,7 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
         type=_amount,
         default=1.0,
         metavar="FACTOR",
-        help="what if requests were so many times as large",
+        help="what if requests were so many times as large; a limit below rises with them",
     )
     parser.add_argument(
         "--more-users", type=_count, default=0, metavar="COUNT", help="what if there were so many more like the first"

@@ -13,9 +13,10 @@ from nls_scheduler.what_if.observing.record import is_observation
 from nls_scheduler.what_if.observing.rows import observed_rows
 from nls_scheduler.what_if.plays import Crew, Estimate, Play
 from nls_scheduler.what_if.report.results import Results, duration
-from nls_scheduler.what_if.scenario import Node, Scenario, policies_named, settings_of
+from nls_scheduler.what_if.scenario import NO_NODE, Node, Scenario, policies_named, settings_of
 from nls_scheduler.what_if.search import best_possible, extents_by_seed, fewest_possible, search
 from nls_scheduler.what_if.workload_file.reading import check_can_be_read_again
+from nls_scheduler.what_if.workload_file.rows import is_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 FEW_ROWS: Final = 200
 """A workload of fewer is played sooner than other processes have begun."""
-NO_NODE = Node(64, 2**50)
-"""For a workload that is only written: nothing in it can be too large."""
 
 
 class Told(Protocol):
@@ -62,6 +61,8 @@ def scenario_of(asked: Asked, told: Told) -> Scenario:
     Raises ValueError, WorkloadFileError too, with one sentence, or OSError.
     """
     policies_named(asked.policies)
+    if is_below(asked.limit, asked.request, None):
+        raise ValueError("The limit of the notebooks is below their request.")
     costs, rules = settings_of(asked.assignments)
     source, running = _source(asked, told, int(costs.context_bytes))
     node = running or NO_NODE
@@ -86,8 +87,6 @@ def _source(asked: Asked, told: Told, context_bytes: int) -> tuple[Source, Node 
 
         return workload_of(asked.journal, heard(told, "reading the journal"))
     recipe = Recipe.parse(asked.generate or "")
-    if type(asked.request) is type(asked.limit) and asked.limit < asked.request:
-        raise ValueError("The limit of the notebooks is below their request.")
     asks = replace(recipe, seed=asked.seed, request=asked.request, limit=asked.limit)
     return replace(asks, commands_per_day=asked.commands_per_day), None
 

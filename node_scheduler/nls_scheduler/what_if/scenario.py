@@ -20,7 +20,7 @@ from nls_scheduler.what_if.play.costs import Costs
 from nls_scheduler.what_if.policies import TITLES
 from nls_scheduler.what_if.workload_file.checking import Checker, checked
 from nls_scheduler.what_if.workload_file.reading import numbered
-from nls_scheduler.what_if.workload_file.rows import Cell, Extent, Row, WorkloadFileError
+from nls_scheduler.what_if.workload_file.rows import Cell, Extent, Row, WorkloadFileError, is_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,12 +62,17 @@ class Node:
         return f"{counted(self.gpus, 'GPU')} of {format_bytes(self.gpu_bytes)}"
 
 
+NO_NODE: Final = Node(MOST_GPUS, 2**50)
+"""For a workload that is only written: nothing in it can be too large."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """All but the policy and the seed.
 
     Attributes:
-        requests_by: what each session's request is multiplied by, at least to a hundredth of a Gpu.
+        requests_by: what each request is multiplied by, at least to a hundredth of a Gpu and at most to all of it; a
+            limit below is raised to it.
         more_users: so many more, who do what the first ones do, a while later.
     """
 
@@ -83,11 +88,11 @@ class Scenario:
 
         `more_seed`: of a recipe only. `told` hears which part has been read.
         """
-        return checked(self._numbered(more_seed, told), Checker(self.node.gpu_bytes))
+        return checked(self._numbered(more_seed, told), Checker(self._gpu_bytes))
 
     def extent(self, more_seed: int = 0, told: Callable[[float], None] = lambda _: None) -> Extent:
         """What all of it comes to; reads it once. Raises WorkloadFileError."""
-        checker = Checker(self.node.gpu_bytes)
+        checker = Checker(self._gpu_bytes)
         for _ in checked(self._numbered(more_seed, told), checker):
             pass
         return checker.extent()
@@ -95,6 +100,10 @@ class Scenario:
     def on(self, gpus: int) -> Scenario:
         """The same on so many Gpus."""
         return replace(self, node=replace(self.node, gpus=gpus))
+
+    @property
+    def _gpu_bytes(self) -> int | None:
+        return None if self.node == NO_NODE else self.node.gpu_bytes
 
     def _numbered(self, more_seed: int, told: Callable[[float], None]) -> Iterator[Numbered]:
         rows = self._source_rows(more_seed, told)
@@ -127,7 +136,7 @@ class Scenario:
             request: float | int = min(1.0, max(0.01, row.request * self.requests_by))
         else:
             request = max(1, min(self.node.gpu_bytes, int(row.request * self.requests_by)))
-        limit = row.limit if type(row.limit) is not type(request) else max(row.limit, request)
+        limit = request if is_below(row.limit, request, self._gpu_bytes) else row.limit
         return replace(row, request=request, limit=limit)
 
 

@@ -237,9 +237,7 @@ class Stage:
             number += 1
             name = f"{row.name} ({number})"
         length_s = row.end_s - row.begin_s
-        actor = Actor(
-            name, row.name, is_command, request, max(request, limit), row.priority, row.queue, self.now, length_s
-        )
+        actor = Actor(name, row.name, is_command, request, limit, row.priority, row.queue, self.now, length_s)
         actor.idle_since = self.now
         self.actors[name] = actor
         self.policy.arrives(actor)

@@ -6,7 +6,14 @@ import heapq
 from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.units.sizes import format_bytes, to_bytes
-from nls_scheduler.what_if.workload_file.rows import Cell, EmptyWorkloadError, Extent, Session, WorkloadFileError
+from nls_scheduler.what_if.workload_file.rows import (
+    Cell,
+    EmptyWorkloadError,
+    Extent,
+    Session,
+    WorkloadFileError,
+    is_below,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,8 +32,8 @@ class Checker:
     """Takes each row in turn. Raises WorkloadFileError with the row's number.
 
     Rows are in order of their begins, and no two of them are ten years apart; cells lie within their open session and
-    do not overlap; a session may begin in the moment in which another of its name ends. `gpu_bytes`: the Gpus' memory,
-    beyond which nobody can hold or ask for anything; `None`: not known yet.
+    do not overlap; a session may begin in the moment in which another of its name ends; no limit is below its request.
+    `gpu_bytes`: the Gpus' memory, beyond which nobody can hold or ask for anything; `None`: not known yet.
     """
 
     def __init__(self, gpu_bytes: int | None = None) -> None:
@@ -64,6 +71,8 @@ class Checker:
         else:
             self._take_size(number, row.name, "asks for", row.request)
             self._take_size(number, row.name, "has a limit of", row.limit)
+            if is_below(row.limit, row.request, self._gpu_bytes):
+                raise wrong(number, f"the limit of {row.name!r} is below its request")
             if isinstance(row, Session):
                 self._note_request(row)
                 self._take_session(number, row)

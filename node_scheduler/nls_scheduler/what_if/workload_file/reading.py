@@ -17,6 +17,7 @@ from nls_scheduler.what_if.workload_file.rows import (
     Command,
     Session,
     WorkloadFileError,
+    is_below,
 )
 
 if TYPE_CHECKING:
@@ -155,7 +156,7 @@ def _parsed(fields: Mapping[str, str]) -> Row:
 def _asked(fields: Mapping[str, str]) -> tuple[Size, Size, int, str]:
     request: Size = parse_size(fields.get("request") or "1.0")
     limit: Size = parse_size(fields.get("limit") or fields.get("request") or "1.0")
-    if type(request) is type(limit) and limit < request:
+    if is_below(limit, request, None):
         raise ValueError(f"the limit {fields['limit']} of {fields['name']!r} is below its request.")
     priority = fields.get("priority") or "0"
     if not priority.removeprefix("-").isdecimal():

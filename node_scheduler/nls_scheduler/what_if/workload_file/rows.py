@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from nls_scheduler.units.sizes import to_bytes
+
 VERSION: Final = 1
 FIRST_LINE: Final = f"# nls-workload {VERSION}"
 COLUMNS: Final = (
@@ -22,6 +24,13 @@ COLUMNS: Final = (
 
 Size: TypeAlias = float | int
 """A fraction of a Gpu (float) or bytes (int), as `units.sizes.parse_size` gives it."""
+
+
+def is_below(limit: Size, request: Size, gpu_bytes: int | None) -> bool:
+    """Whether a limit is below its request; of a fraction and bytes nobody can tell where the Gpus are not known."""
+    if type(limit) is type(request):
+        return limit < request
+    return gpu_bytes is not None and to_bytes(limit, gpu_bytes) < to_bytes(request, gpu_bytes)
 
 
 class WorkloadFileError(ValueError):
