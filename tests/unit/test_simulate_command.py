@@ -22,7 +22,7 @@ from nls_scheduler.what_if.generator.notebooks import Recipe
 from nls_scheduler.what_if.plays import Crew, Play, _result, play_one
 from nls_scheduler.what_if.report.results import Results, percent
 from nls_scheduler.what_if.report.sentences import conclusions
-from nls_scheduler.what_if.scenario import Node, Scenario
+from nls_scheduler.what_if.scenario import NO_NODE, Node, Scenario
 from nls_scheduler.what_if.search import search
 from nls_scheduler.what_if.workload_file.rows import FIRST_LINE, Cell, Session
 from waiting import has_ended, wait_until
@@ -404,6 +404,14 @@ def test_a_thousand_more_users_are_played_in_order() -> None:
     before = Scenario(Recipe(3, 6 * 3600.0), Node(2, 80 * 2**30))
     names = {row.name for row in before.rows()}
     assert len({row.name for row in replace(before, more_users=1000).rows()}) == len(names) + 1000
+
+
+def test_more_users_are_added_to_a_workload_that_was_saved_with_more(tmp_path: Path) -> None:
+    saved, again = tmp_path / "saved.csv", tmp_path / "again.csv"
+    assert main(["simulate", "--generate", "3x1d", "--more-users", "2", "--save-workload", str(saved)]) == 0
+    assert main(["simulate", str(saved), "--more-users", "2", "--save-workload", str(again)]) == 0
+    names = {row.name for row in Scenario(again, NO_NODE).rows()}
+    assert sorted(name.split()[-1] for name in names if " again " in name) == ["1", "2", "3", "4"]
 
 
 @pytest.mark.long("processes that play in earnest are interrupted: one is in this process here")

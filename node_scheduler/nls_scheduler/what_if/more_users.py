@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import heapq
+import re
 from dataclasses import replace
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from nls_scheduler.what_if.workload_file.rows import Cell, Row
@@ -16,26 +18,28 @@ Numbered: TypeAlias = tuple[int | None, Row]
 
 ANOTHER_BEGINS_S: Final = 1800.0
 """How much later than the user that they are like another user does everything."""
+_AGAIN: Final = re.compile(r" again ([0-9]{1,9})$")
 
 
-def first_names(rows: Iterable[Numbered], most: int) -> list[str]:
-    """Whose sessions and commands are the first, in their order."""
+def newcomers(rows: Iterable[Numbered], count: int) -> list[tuple[str, str]]:
+    """Who each of `count` more is like, the first ones in turn, and how they are called: as nobody in `rows`."""
     names: dict[str, None] = {}
+    taken = 0
     for _, row in rows:
-        if not isinstance(row, Cell):
+        if not isinstance(row, Cell) and len(names) < count:
             names[row.name] = None
-        if len(names) == most:
-            break
-    return list(names)
+        if (last := _AGAIN.search(row.name)) is not None:
+            taken = max(taken, int(last[1]))
+    likes = islice(cycle(names), count)
+    return [(like, f"{like} again {number}") for number, like in enumerate(likes, taken + 1)]
 
 
-def with_more_users(rows: Iterable[Numbered], names: Sequence[str], count: int) -> Iterator[Numbered]:
-    """The rows and, in order of time, those of `count` more, who are like those with `names`, in turn."""
+def with_more_users(rows: Iterable[Numbered], more: Sequence[tuple[str, str]]) -> Iterator[Numbered]:
+    """The rows and, in order of time, those of `more`, as `newcomers` names them."""
     likes: dict[str, list[tuple[str, float]]] = {}
-    for number in range(count if names else 0):
-        like = names[number % len(names)]
-        later_s = ANOTHER_BEGINS_S * (1 + number // len(names))
-        likes.setdefault(like, []).append((f"{like} again {number + 1}", later_s))
+    for like, name in more:
+        those = likes.setdefault(like, [])
+        those.append((name, ANOTHER_BEGINS_S * (1 + len(those))))
     later: list[tuple[float, int, Row]] = []
     sequence = 0
     for numbered in rows:

@@ -15,7 +15,7 @@ from nls_scheduler.drivers.topology_file import MOST_GPUS
 from nls_scheduler.units.counts import counted
 from nls_scheduler.units.sizes import format_bytes, parse_bytes
 from nls_scheduler.what_if.generator.notebooks import Recipe
-from nls_scheduler.what_if.more_users import first_names, with_more_users
+from nls_scheduler.what_if.more_users import newcomers, with_more_users
 from nls_scheduler.what_if.play.costs import Costs
 from nls_scheduler.what_if.policies import TITLES
 from nls_scheduler.what_if.workload_file.checking import Checker, checked
@@ -108,8 +108,8 @@ class Scenario:
     def _numbered(self, more_seed: int, told: Callable[[float], None]) -> Iterator[Numbered]:
         rows = self._source_rows(more_seed, told)
         if self.more_users:
-            names = first_names(self._source_rows(more_seed, lambda _: None), self.more_users)
-            rows = with_more_users(rows, names, self.more_users)
+            more = newcomers(self._source_rows(more_seed, lambda _: None), self.more_users)
+            rows = with_more_users(rows, more)
         if self.requests_by != 1.0:
             rows = ((number, self._scaled(row)) for number, row in rows)
         return rows
