@@ -25,6 +25,7 @@ from nls_scheduler.what_if.report.sentences import conclusions
 from nls_scheduler.what_if.scenario import NO_NODE, Node, Scenario
 from nls_scheduler.what_if.search import search
 from nls_scheduler.what_if.workload_file.rows import FIRST_LINE, Cell, Session
+from nls_scheduler.what_if.workload_file.writing import write_rows
 from waiting import has_ended, wait_until
 
 if TYPE_CHECKING:
@@ -191,6 +192,14 @@ def test_a_report_that_cannot_be_written_costs_no_figures(tmp_path: Path, capsys
     told = capsys.readouterr()
     assert "POLICY" in told.out
     assert "The report could not be written" in told.err
+
+
+def test_a_workload_whose_name_is_no_text_has_a_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, page = tmp_path / os.fsdecode(b"w\xff.csv"), tmp_path / "page.html"
+    write_rows(path, [Session("a", 0.0, 9.0, 0.5, 1.0)])
+    assert main(["simulate", str(path), "--node", "1x80GiB", "--policy", "whole", "--report", str(page)]) == 0
+    assert "The workload w\\udcff.csv: 1 session" in page.read_text()
+    assert "POLICY" in capsys.readouterr().out
 
 
 def test_a_workload_is_saved_and_played_from_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -160,7 +160,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _written(path: Path, text: str) -> bool:
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")  # a file may be called what is no text
     except OSError as error:
         tell(f"The report could not be written: {why(error)}")
         return False
