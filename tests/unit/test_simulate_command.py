@@ -102,6 +102,10 @@ def _is_a_page_of_its_own(page: str) -> None:
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "quantum_s=0"], "quantum_s cannot be 0."),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "colour=red"], "colour"),
         (["--generate", "3x6h", "--node", "2x80GiB", "--set", "oversubscribe"], "'oversubscribe' is not NAME=VALUE"),
+        (
+            ["--generate", "3x6h", "--node", "2x80GiB", "--set", "default_request=0.25"],
+            "default_request changes nothing in what is played: leave it out.",
+        ),
         (["--generate", "3x6h", "--node", "2x1GiB"], "'notebook-0"),
         (["/nowhere.csv", "--node", "2x80GiB"], "nls: /nowhere.csv: No such file or directory."),
         (["/dev/zero", "--node", "2x80GiB"], "/dev/zero is no file"),

@@ -170,7 +170,12 @@ def settings_of(assignments: Sequence[str]) -> tuple[Costs, Rules]:
             value = math.nan
         if not math.isfinite(value):
             raise ValueError(f"{name} cannot be {text!r}: write a number.")
-    return Costs(**values), config.load(rules, []).policy
+    policy = config.load(rules, []).policy
+    played = {rule.name for rule in fields(Rules)}
+    for name in (assignment.partition("=")[0] for assignment in rules):
+        if name not in played:
+            raise ValueError(f"{name} changes nothing in what is played: leave it out.")
+    return Costs(**values), policy
 
 
 __all__ = ["Node", "Scenario", "Source", "WorkloadFileError", "policies_named", "settings_of"]
