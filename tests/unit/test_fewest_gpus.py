@@ -41,3 +41,5 @@ def test_how_many_are_needed_is_said_as_far_as_it_is_known() -> None:
     unknown = Needed("whole", (10, 9, 10), 9)
     assert (str(unknown), unknown.is_known) == ("more than 9 (9 to more than 9)", False)
     assert Needed("whole", (7, 8), 9).gpus == 8
+    assert (unknown.as_json()["gpus"], unknown.as_json()["by_seed"]) == (None, [None, 9, None])
+    assert Needed("whole", (7, 8), 9).as_json() == {"gpus": 8, "by_seed": [7, 8], "most_tried": 9, "wanted": 0.99}

@@ -40,6 +40,12 @@ class Needed:
         """Whether so many were enough."""
         return self.gpus <= self.most_tried
 
+    def as_json(self) -> dict[str, object]:
+        """A number that was not enough is none: `None` says that it takes more than were tried."""
+        known = [gpus if gpus <= self.most_tried else None for gpus in self.by_seed]
+        gpus = self.gpus if self.is_known else None
+        return {"gpus": gpus, "by_seed": known, "most_tried": self.most_tried, "wanted": WANTED}
+
     def __str__(self) -> str:
         """`7`, or `7 (6 to 8)` where the seeds differ; `more than 18` where none was enough."""
         middle = str(self.gpus) if self.is_known else f"more than {self.most_tried}"

@@ -7,7 +7,6 @@ from math import floor
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.what_if.policies import TITLES
-from nls_scheduler.what_if.search import WANTED
 
 if TYPE_CHECKING:
     from nls_scheduler.what_if.generator.portrait import Line
@@ -57,10 +56,7 @@ class Results:
                 for name, figures in self.figures.items()
             },
             "best_possible_at_once": self.best,
-            "gpus_needed": {
-                name: {"gpus": needed.gpus, "by_seed": list(needed.by_seed), "wanted": WANTED}
-                for name, needed in self.needed.items()
-            },
+            "gpus_needed": {name: needed.as_json() for name, needed in self.needed.items()},
             "generator": [asdict(line) for line in self.portrait],
         }
 
