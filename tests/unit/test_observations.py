@@ -363,6 +363,10 @@ def test_what_has_the_name_of_the_file_that_takes_its_place_is_not_followed(tmp_
         ('{"session": "a", "begin": 2, "end": 1, "memory_bytes": 0}\n', "Row 2: a session that ends before it begins."),
         ('{"session": "a", "begin": 1, "end": 1e999, "memory_bytes": 0}\n', "Row 2: a session with a time or a size"),
         ('{"session": "a", "begin": 1, "end": 2, "memory_bytes": 1e999}\n', "Row 2: a session without a begin"),
+        (
+            f'{{"cell": "a", "begin": 1, "end": 2, "memory_bytes": 1{"0" * 400}}}\n',
+            "Row 2: a cell with a time or a size",
+        ),
         ('{"session": "a", "begin": NaN, "end": 2, "memory_bytes": 0}\n', "Row 2: it is no line of an observation"),
         ('{"open": 3, "at": 1}\n', "Row 2: what was open is no list."),
         ("", "has seen nothing yet"),

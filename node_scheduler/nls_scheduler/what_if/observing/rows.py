@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nls_scheduler.what_if.workload_file.rows import Row, Size
 
 _KINDS: Final = ("session", "command", "cell")
+_TOO_MANY: Final = 2**63
 
 
 def observed_rows(path: Path, request: Size, limit: Size, context_bytes: int = 0) -> tuple[Row, ...]:
@@ -64,10 +65,8 @@ def _kind(number: int, fact: Any) -> tuple[str, dict[str, Any]]:
         }
     except (KeyError, TypeError, ValueError, OverflowError):
         raise WorkloadFileError(f"Row {number}: a {kind} without a begin, an end or its memory.") from None
-    if (
-        not all(map(math.isfinite, (value["begin"], value["end"])))
-        or min(value["memory_bytes"], value["state_bytes"]) < 0
-    ):
+    sizes = value["memory_bytes"], value["state_bytes"]
+    if not all(map(math.isfinite, (value["begin"], value["end"]))) or not 0 <= min(sizes) <= max(sizes) < _TOO_MANY:
         raise WorkloadFileError(f"Row {number}: a {kind} with a time or a size that cannot be.")
     if value["end"] <= value["begin"]:
         raise WorkloadFileError(f"Row {number}: a {kind} that ends before it begins.")
