@@ -87,6 +87,16 @@ def test_one_letter_says_nothing_of_anybody_and_is_the_same_wherever_it_stands()
     assert {workload.spec.queue for workload in masked.workloads.values()} == {queue.name}
 
 
+@pytest.mark.parametrize("name", ["9kim", "2026ab", "3x5bob", "2024-T", "deadbeefcafe"])
+def test_a_name_that_reads_as_a_size_a_time_or_an_id_is_replaced_as_any_other(name) -> None:
+    state, mask = node_of(name).state, Mask()
+    mask.learn_from(encode(state))
+    masked = decode(mask.value(encode(state)))
+    assert name not in repr(masked)
+    assert masked.plan.keys() == state.plan.keys()
+    assert re.fullmatch("name-[0-9a-f]{8} needs GPU 1 with 9GiB", mask.text(f"{name} needs GPU 1 with 9GiB"))
+
+
 @pytest.mark.parametrize("pattern", ["Tesla V100*", "*GeForce*", "NVIDIA L40S"])
 def test_a_pool_names_the_same_products_in_a_bundle(pattern) -> None:
     gpu = Gpu(GpuUuid("GPU-0"), 0, "NVIDIA L40S" if "L40S" in pattern else "Tesla V100-GeForce", 2**30)

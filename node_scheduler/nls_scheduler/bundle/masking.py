@@ -50,6 +50,8 @@ _HARMLESS: Final = re.compile(
     # Numbers and times, sizes, ids of workloads, UUIDs of Gpus.
     r"[\W\d_]*|\d[\dTZ.+-]*|\d+(?:\.\d+)?[A-Za-z]{1,3}|\d+x\d+[A-Za-z]{1,3}|[0-9a-f]{12}|" + _UUID
 )
+_NOBODY: Final = re.compile(r"[\W\d_]*|" + _UUID)
+"""What says nothing of anybody even as a name: a number. `9kim` is as long as `9GiB`."""
 
 
 class Mask:
@@ -122,7 +124,7 @@ class Mask:
         return token if all(map(_is_ours, runs)) else self._name(token)
 
     def _name(self, name: str) -> str:
-        if len(name) < _SHORTEST or name in _NAMES_OF_OURS or name in _PSEUDONYMS or _HARMLESS.fullmatch(name):
+        if len(name) < _SHORTEST or name in _NAMES_OF_OURS or name in _PSEUDONYMS or _NOBODY.fullmatch(name):
             return name
         return f"name-{hmac.new(self._key, name.encode('utf-8', 'replace'), hashlib.sha256).hexdigest()[:8]}"
 
