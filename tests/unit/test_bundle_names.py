@@ -97,6 +97,22 @@ def test_a_name_that_reads_as_a_size_a_time_or_an_id_is_replaced_as_any_other(na
     assert re.fullmatch("name-[0-9a-f]{8} needs GPU 1 with 9GiB", mask.text(f"{name} needs GPU 1 with 9GiB"))
 
 
+def test_the_ids_of_users_are_replaced_in_settings_and_in_texts_as_in_fields() -> None:
+    mask = Mask()
+    masked = mask.value({"owner": 1000, "users": ["1000", 1000], "uids": [1000, 0]})
+    assert masked == {"owner": 100001, "users": ["100001", 100001], "uids": [100001, 0]}
+    assert mask.value("1000", "NLS_DAEMON_UID") == "100001"
+    for text in (
+        "/run/user/{}/nls.sock",
+        "of user {}, who",
+        "(owner {}, mode)",
+        "set NLS_DAEMON_UID={}.",
+        "user@{}.service",
+    ):
+        assert mask.text(text.format(1000)) == text.format(100001)
+    assert mask.text("1000 MiB for user 0, 1000 ms") == "1000 MiB for user 0, 1000 ms"
+
+
 @pytest.mark.parametrize("pattern", ["Tesla V100*", "*GeForce*", "NVIDIA L40S"])
 def test_a_pool_names_the_same_products_in_a_bundle(pattern) -> None:
     gpu = Gpu(GpuUuid("GPU-0"), 0, "NVIDIA L40S" if "L40S" in pattern else "Tesla V100-GeForce", 2**30)

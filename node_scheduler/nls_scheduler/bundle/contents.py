@@ -115,7 +115,7 @@ class Parts:
         add(
             "settings.json",
             "of the daemon, where they are not the usual ones",
-            lambda: _json({key: self.mask.value(value) for key, value in settings.items()}),
+            lambda: _json({key: self.mask.value(value, key) for key, value in settings.items()}),
         )
         for name, answer in self.answers.items():
             add(f"{name}.json", f"what nls {name} says", masked(answer))

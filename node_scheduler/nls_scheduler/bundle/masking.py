@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_scheduler.wire import trust
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -30,7 +32,12 @@ _BY_NAME: Final = frozenset({"queues", "pools", "quota", "limit", "over_quota_we
 """Fields whose mappings have names as keys; all other keys are fields."""
 _WORDS_OF_THE_CORE: Final = frozenset({"$", "value", "kind", "doing"})
 """Fields of the core's values that hold types and words of enumerations: never a name, whoever is called so."""
-_USER_IDS: Final = frozenset({"owner", "uid", "uids", "gid", "gids"})
+_USER_IDS: Final = frozenset(
+    {"owner", "uid", "uids", "gid", "gids", "users", "groups", "admin_group", trust.UID_VARIABLE}
+)
+"""Fields in which numbers are users and groups."""
+_USER_ID: Final = re.compile(r"((?:\b|_)(?:user|owner|uid|UID)[ =/@-])([1-9]\d{0,9})\b")
+"""One in a text, as in `/run/user/1000`."""
 _FIRST_MASKED_ID: Final = 100_001
 _SHORTEST: Final = 2
 """One letter says nothing of anybody."""
@@ -88,6 +95,8 @@ class Mask:
     def value(self, value: Any, key: str = "") -> Any:
         """JSON-like `value` with every text in it masked, and the ids of users."""
         if isinstance(value, str):
+            if key in _USER_IDS and value.isdecimal():
+                return str(self._id(int(value)))
             return value if value in self._products else self._name(value) if key in _NAMING else self.text(value)
         if isinstance(value, dict):
             kept = _WORDS_OF_THE_CORE if "$" in value else frozenset()
@@ -101,8 +110,8 @@ class Mask:
             }
         if isinstance(value, list | tuple):
             return [self.value(item, "" if isinstance(item, dict) else key) for item in value]
-        if key in _USER_IDS and isinstance(value, int) and value > 0 and not isinstance(value, bool):
-            return self._ids.setdefault(value, _FIRST_MASKED_ID + len(self._ids))
+        if key in _USER_IDS and isinstance(value, int) and not isinstance(value, bool):
+            return self._id(value)
         return value
 
     def text(self, text: str) -> str:
@@ -111,7 +120,11 @@ class Mask:
             longest_first = sorted(self._names, key=len, reverse=True)
             inside = "|".join(map(re.escape, longest_first)) or r"(?!)"
             self._known = re.compile(rf"{_UUID}|(?<![^\W_])(?:{inside})(?![^\W_])")
+        text = _USER_ID.sub(lambda found: f"{found[1]}{self._id(int(found[2]))}", text)
         return self._unlisted(self._known.sub(lambda found: self._name(found[0]), text))
+
+    def _id(self, number: int) -> int:
+        return self._ids.setdefault(number, _FIRST_MASKED_ID + len(self._ids)) if number > 0 else number
 
     def _unlisted(self, text: str) -> str:
         """`text` without words that are not ours; what is known as a name may be one of ours."""
