@@ -6,7 +6,7 @@ import json
 import re
 import zipfile
 from contextlib import closing
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import Enum
 
 import pytest
@@ -16,6 +16,7 @@ from nls_scheduler.bundle.masking import Mask
 from nls_scheduler.cli import main
 from nls_scheduler.core.model import codec
 from nls_scheduler.core.model.codec import decode, encode
+from nls_scheduler.core.model.events import GpusDiscovered
 from nls_scheduler.core.model.gpu import Gpu
 from nls_scheduler.core.model.ids import GpuUuid
 from nls_scheduler.core.model.policy import Policy
@@ -26,6 +27,8 @@ from nls_scheduler.core.simulator import SimulatedNode
 from nls_scheduler.core.step import step
 from nls_scheduler.daemon.config import NlsScheduler
 from nls_scheduler.daemon.journal import Journal
+from nls_scheduler.views.entries import entry_view
+from nls_scheduler.views.history import Recorder
 from nls_scheduler.views.status import node_view
 from nls_scheduler.wire import locate
 
@@ -111,6 +114,16 @@ def test_the_ids_of_users_are_replaced_in_settings_and_in_texts_as_in_fields() -
     ):
         assert mask.text(text.format(1000)) == text.format(100001)
     assert mask.text("1000 MiB for user 0, 1000 ms") == "1000 MiB for user 0, 1000 ms"
+
+
+def test_a_gpu_that_went_out_of_service_is_called_as_ever() -> None:
+    state = node_of("q7").state
+    broken = replace(state, gpus={uuid: replace(gpu, healthy=False) for uuid, gpu in state.gpus.items()})
+    entries = Recorder().entries(state, GpusDiscovered(0.0, ()), broken, ())
+    mask, history = Mask(), [entry_view(entry) for entry in entries]
+    mask.learn_from(history)
+    assert [entry["name"] for entry in mask.value(history)] == ["GPU 0", "GPU 1"]
+    assert mask.text("at home on GPU 0") == "at home on GPU 0"
 
 
 @pytest.mark.parametrize("pattern", ["Tesla V100*", "*GeForce*", "NVIDIA L40S"])

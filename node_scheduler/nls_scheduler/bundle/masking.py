@@ -79,13 +79,14 @@ class Mask:
         self._known = None
 
     def learn_from(self, value: Any) -> None:
-        """Whatever JSON-like `value` says is somebody's name; products' names of Gpus are nobody's."""
+        """Whatever JSON-like `value` says is somebody's name; those of Gpus, and of their products, are nobody's."""
         if isinstance(value, dict):
-            if "uuid" in value and isinstance(value.get("name"), str):
+            of_gpu = "uuid" in value or value.get("kind") == "gpu"
+            if of_gpu and isinstance(value.get("name"), str):
                 self._products.add(value["name"])
                 self._products_words.update(_RUN.findall(value["name"]))
             for key, item in value.items():
-                if key in _NAMING and "uuid" not in value:
+                if key in _NAMING and not of_gpu:
                     self.learn(_strings(item))
                 self.learn_from(item)
         elif isinstance(value, list | tuple):
