@@ -17,7 +17,9 @@ from daemon_process import NLS, nls_environment
 from nls_scheduler.cli import main
 from nls_scheduler.core.model.events import DaemonRestarted, TimerFired
 from nls_scheduler.core.model.ids import ProcessId
-from nls_scheduler.what_if.observing.journals import Clock
+from nls_scheduler.core.model.spec import Kind
+from nls_scheduler.core.simulator import SimulatedNode
+from nls_scheduler.what_if.observing.journals import Clock, JournalReader
 from nls_scheduler.what_if.observing.observer import kernel_of, seen_of
 from nls_scheduler.what_if.observing.record import Recorder, facts_of
 from nls_scheduler.what_if.observing.rows import observed_rows
@@ -228,6 +230,20 @@ def test_the_time_of_a_journal_is_one_that_nobody_sets() -> None:
     clock.pass_to(TimerFired(6.0), 571.0)
     assert told == [1000.0, 1010.0, 1010.0, 1020.0]
     assert clock.now == 1020.0 + 60 + 100 + 1
+
+
+def test_a_command_of_a_journal_held_what_the_samples_showed_and_not_its_request() -> None:
+    node, reader = SimulatedNode.of(), JournalReader()
+    training = node.submit(kind=Kind.COMMAND, limit_bytes=8 * GIB)
+    node.settle()
+    for held in (2 * GIB, 3 * GIB, GIB):
+        node.hold(training, held)
+        reader.take(node.state, node.now)
+        node.advance(10.0)
+    context_bytes = node.of_workload(training).context_bytes
+    (row,) = reader.rows(node.now)
+    assert isinstance(row, Command)
+    assert (row.request, row.memory_bytes) == (8 * GIB, 3 * GIB - context_bytes)
 
 
 def test_processes_are_put_down_to_their_notebooks() -> None:

@@ -1,7 +1,7 @@
 """A daemon's journal as a workload: what its notebooks and commands asked for, and when their cells ran.
 
 A cell's recorded length is that since its GPU process could run it: what it waited for a Gpu is left out. What it held
-is the most that the samples showed meanwhile.
+is the most that the samples showed meanwhile, and so is a command's; of one that none has shown it is the request.
 """
 
 from __future__ import annotations
@@ -36,11 +36,16 @@ _MOST_BACK_S = 1.0
 
 @dataclass
 class _Seen:
-    """One workload of the journal so far; times are those of the wall clock."""
+    """One workload of the journal so far; times are those of the wall clock.
+
+    Attributes:
+        held_bytes: the most that was sampled; `None`: it was never sampled.
+    """
 
     workload: Workload
     begin: float
     running_since: float | None = None
+    held_bytes: int | None = None
     cell: tuple[float, int] | None = None
     cells: list[Cell] = field(default_factory=list)
 
@@ -99,6 +104,8 @@ class JournalReader:
         seen.workload = workload
         runs = workload.phase is Phase.RUNNING
         held = max(workload.memory_used.values(), default=0)
+        if workload.measured:
+            seen.held_bytes = max(seen.held_bytes or 0, held)
         computes = runs and workload.cell_since is not None
         if runs and seen.running_since is None:
             seen.running_since = wall
@@ -127,7 +134,9 @@ class JournalReader:
         if spec.kind is Kind.COMMAND:
             began = seen.running_since
             if began is not None and wall > began:
-                held = min(spec.request_bytes, seen.workload.needed_bytes or spec.request_bytes)
+                held = spec.request_bytes
+                if seen.held_bytes is not None:
+                    held = min(held, max(0, seen.held_bytes - seen.workload.context_bytes))
                 self._rows.append(Command(name, seen.begin, seen.begin + wall - began, *asks, memory_bytes=held))
             return
         self._end_cell(seen, wall)
