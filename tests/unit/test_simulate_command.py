@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import signal
 import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -126,6 +128,17 @@ def test_what_cannot_be_played_is_said_in_one_sentence(
     assert told.out == ""
     assert sentence in told.err
     assert told.err.replace("nls: reading: 0 %\n", "").count("\n") == 1
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_nothing_is_told_behind_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    assert main(["simulate", "--generate", "3x6h", "--node", "2x1GiB"]) == 2
+    assert terminal.getvalue().startswith("\r\x1b[Knls: reading: 0 %\r\x1b[Knls: 'notebook-0")
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,10 @@ import json
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from nls_scheduler.cli import exit_codes
-from nls_scheduler.cli.output import say, table, tell, why
+from nls_scheduler.cli.output import say, table, tell, why, write
 from nls_scheduler.cli.types import told
 from nls_scheduler.units.counts import counted
 from nls_scheduler.units.sizes import parse_size
@@ -18,6 +18,7 @@ from nls_scheduler.units.sizes import parse_size
 if TYPE_CHECKING:
     from nls_scheduler.cli.types import Subparsers
 
+_CLEAR: Final = "\r\x1b[K"
 _EPILOG = """examples:
   nls simulate --generate 18x2d --node 8x80GiB                a generated workload: 18 notebooks, two days
   nls simulate week.jsonl --node 8x80GiB --report week.html   what `nls observe` has recorded, as a page
@@ -138,6 +139,7 @@ def _run(options: argparse.Namespace) -> int:
         scenario = scenario_of(asked, progress)
         if options.save_workload is not None:
             rows = write_rows(options.save_workload, scenario.rows(told=heard(progress, "writing")))
+            progress.clear()
             tell(f"{counted(rows, 'row')} in {options.save_workload}")
         if options.node is None and options.from_journal is None:
             if options.save_workload is None:
@@ -145,8 +147,10 @@ def _run(options: argparse.Namespace) -> int:
             return exit_codes.USAGE if options.save_workload is None else 0
         results = results_of(asked, scenario, progress)
     except (ValueError, OSError) as error:
+        progress.clear()
         tell(why(error))
         return exit_codes.USAGE
+    progress.clear()
     # Whoever reads what is printed may go away in the middle of it: the report does not depend on that.
     is_reported = options.report is None or _written(options.report, page(results))
     if options.json:
@@ -211,6 +215,7 @@ class _Progress:
 
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
+        self._is_there = False
         self._told = ("", 0)
 
     def __call__(self, doing: str, part: float, left_s: float | None) -> None:
@@ -223,9 +228,14 @@ class _Progress:
         )
         text = f"{doing}: {100 * part:.0f} %{left}"
         if self._live:
-            end = "\n" if part >= 1 else ""
-            sys.stderr.write(f"\r\x1b[Knls: {text}{end}")
-            sys.stderr.flush()
+            self._is_there = part < 1
+            write(sys.stderr, f"{_CLEAR}nls: {text}" + ("" if self._is_there else "\n"))
         elif (doing, int(10 * part)) != self._told:
             self._told = doing, int(10 * part)
             tell(text)
+
+    def clear(self) -> None:
+        """Something else is told in the place of the live line."""
+        if self._is_there:
+            write(sys.stderr, _CLEAR)
+            self._is_there = False
