@@ -202,6 +202,14 @@ def test_what_was_there_is_as_it_was_and_nothing_new_is_left_when_nothing_is_pla
     assert (old.read_text(), new.exists()) == ("old", False)
 
 
+def test_a_workload_in_which_something_is_wrong_is_written_over_no_other(tmp_path: Path) -> None:
+    old, wrong = tmp_path / "old.csv", tmp_path / "wrong.csv"
+    write_rows(old, [Session("a", 0.0, 9.0, 0.5, 1.0)])
+    wrong.write_text(f"{(before := old.read_text())}nonsense\n")
+    assert main(["simulate", str(wrong), "--save-workload", str(old)]) == 2
+    assert old.read_text() == before
+
+
 def test_a_report_that_cannot_be_written_costs_no_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--policy", "whole", "--report", str(tmp_path)]) == 2
     assert "cannot be written" in capsys.readouterr().err  # before anything is played

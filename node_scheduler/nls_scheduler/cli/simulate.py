@@ -138,6 +138,8 @@ def _run(options: argparse.Namespace) -> int:
         _check_outputs(options)
         scenario = scenario_of(asked, progress)
         if options.save_workload is not None:
+            for _ in scenario.rows(told=heard(progress, "reading")):
+                pass  # what is wrong with it is said before anything is written over
             rows = write_rows(options.save_workload, scenario.rows(told=heard(progress, "writing")))
             progress.clear()
             tell(f"{counted(rows, 'row')} in {options.save_workload}")
