@@ -258,6 +258,11 @@ def test_a_table_is_as_wide_as_it_needs_to_be() -> None:
     )
 
 
+def test_a_table_is_as_wide_as_what_is_written_where_a_terminal_lacks_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
+    assert table([["A", "B"], ["naïve", "x"]]) == "A         B\nna\\xefve  x"
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True

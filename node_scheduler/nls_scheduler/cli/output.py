@@ -64,9 +64,16 @@ def shortened(name: str) -> str:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as they need to be; the first row is the heading, the last column is not padded."""
+    rows = [list(map(_as_written, row)) for row in rows]
     widths = [max(columns(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []
     for row in rows:
         cells = [cell + " " * (width - columns(cell)) for cell, width in zip(row, widths, strict=True)]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def _as_written(text: str) -> str:
+    r"""What standard output makes of it: letters that its encoding lacks are longer there, as in `na\xefve`."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
