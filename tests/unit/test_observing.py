@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model.ids import GpuUuid, ProcessId
 from nls_scheduler.daemon.ports import GpuSample
 from nls_scheduler.what_if.observing.observer import observe
-from nls_scheduler.what_if.observing.record import Recorder
+from nls_scheduler.what_if.observing.record import Recorder, facts_of
 from nls_scheduler.what_if.observing.rows import observed_rows
 from nls_scheduler.what_if.observing.servers import Server
+from nls_scheduler.what_if.scenario import Node, Scenario
+from nls_scheduler.what_if.workload_file.rows import Command
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +49,18 @@ class OneProcess:
         return {}
 
 
+class TwoGpus(OneProcess):
+    """Its process is on both, with as much as one has; another is on one of them."""
+
+    def sample(self) -> dict[GpuUuid, GpuSample]:
+        super().sample()
+        process, other = ProcessId(os.getpid(), 1), ProcessId(os.getppid(), 1)
+        return {
+            GpuUuid("g"): GpuSample(60 * GIB, {process: 60 * GIB}),
+            GpuUuid("h"): GpuSample(61 * GIB, {process: 60 * GIB, other: GIB}),
+        }
+
+
 def observed(path: Path, driver: OneProcess, servers: list[Server], every_s: float, for_s: float | None) -> None:
     async def bounded() -> None:
         async with asyncio.timeout(20):
@@ -63,6 +77,16 @@ def test_a_clock_that_is_set_back_costs_no_time(tmp_path: Path, monkeypatch: pyt
     observed(tmp_path / "o.jsonl", OneProcess(stop), [], 0.01, None)
     (command,) = observed_rows(tmp_path / "o.jsonl", 0.5, 1.0)
     assert command.end_s >= 0.02
+
+
+def test_who_is_on_several_gpus_is_recorded_and_not_played(tmp_path: Path) -> None:
+    stop = lambda looks: os.kill(os.getpid(), signal.SIGINT) if looks == 4 else None  # noqa: E731
+    observed(tmp_path / "o.jsonl", TwoGpus(stop), [], 0.01, None)
+    recorded = [fact for _, fact in facts_of(tmp_path / "o.jsonl") if "command" in fact]
+    assert {(fact["memory_bytes"], fact.get("gpus", 1)) for fact in recorded} == {(120 * GIB, 2), (GIB, 1)}
+    (command,) = Scenario(observed_rows(tmp_path / "o.jsonl", 0.5, 1.0), Node(2, 80 * GIB)).rows()
+    assert isinstance(command, Command)
+    assert command.memory_bytes == GIB
 
 
 def test_an_observation_is_as_long_as_was_asked_for(tmp_path: Path) -> None:

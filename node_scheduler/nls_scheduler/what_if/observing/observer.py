@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from nls_scheduler.processes.proc import ancestors
@@ -55,8 +56,12 @@ def seen_of(
     held: Mapping[ProcessId, int | None],
     use: Mapping[ProcessId, float],
     kernel_of: Callable[[int], str | None] = kernel_of,
+    on: Mapping[ProcessId, Sequence[GpuUuid]] = MappingProxyType({}),
 ) -> dict[str, Seen]:
-    """Notebooks that hold something on a Gpu (or all of them, where no Gpu can be seen), and other processes there."""
+    """Notebooks that hold something on a Gpu (or all of them, where no Gpu can be seen), and other processes there.
+
+    `on`: where each process is.
+    """
     by_kernel: dict[str, list[ProcessId]] = {}
     seen: dict[str, Seen] = {}
     known = {kernel.id for kernel in kernels}
@@ -66,13 +71,15 @@ def seen_of(
             by_kernel.setdefault(kernel, []).append(process)
         else:
             name = f"process {process.pid} of {process.start_time}"
-            seen[name] = Seen(name, False, None, held[process], use.get(process))  # noqa: FBT003 - a process
+            gpus = max(1, len(on.get(process, ())))
+            seen[name] = Seen(name, False, None, held[process], use.get(process), gpus)  # noqa: FBT003 - a process
     for one in kernels:
         processes = by_kernel.get(one.id, [])
         memory = sum(held[process] or 0 for process in processes)
         parts = [use[process] for process in processes if process in use]
+        gpus = max(1, len({gpu for process in processes for gpu in on.get(process, ())}))
         # Two notebooks of one path are two; a kernel that is started again keeps its id.
-        seen[one.id] = Seen(f"{one.name}#{one.id[:8]}", True, one.busy, memory, max(parts, default=None))  # noqa: FBT003 - a notebook
+        seen[one.id] = Seen(f"{one.name}#{one.id[:8]}", True, one.busy, memory, max(parts, default=None), gpus)  # noqa: FBT003 - a notebook
     return seen
 
 
@@ -125,8 +132,10 @@ async def _look(
         samples = await asyncio.to_thread(driver.sample)
         use = await asyncio.to_thread(driver.use_by_process)
         held: dict[ProcessId, int | None] = {}
-        for sample in samples.values():
+        on: dict[ProcessId, list[GpuUuid]] = {}
+        for uuid, sample in samples.items():
             for process, size_bytes in (sample.processes or {}).items():
                 held[process] = (held.get(process) or 0) + (size_bytes or 0)
-        watcher.take(round(offset_s + boottime_s(), 3), seen_of(kernels, held, use))
+                on.setdefault(process, []).append(uuid)
+        watcher.take(round(offset_s + boottime_s(), 3), seen_of(kernels, held, use, on=on))
         await asyncio.sleep(every_s)

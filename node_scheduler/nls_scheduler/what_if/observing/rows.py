@@ -22,7 +22,7 @@ def observed_rows(path: Path, request: Size, limit: Size, context_bytes: int = 0
     """With times from 0 on, in order. Nobody had a request yet: each notebook is given these, a command a whole Gpu.
 
     What was seen to be held is so with a CUDA context, of `context_bytes`, which the rows are without. Who never held
-    anything on a Gpu is left out, where Gpus could be seen at all.
+    anything on a Gpu is left out, where Gpus could be seen at all, and so is who was on several: that is not played.
 
     Raises WorkloadFileError with the row, or OSError.
     """
@@ -42,7 +42,10 @@ def observed_rows(path: Path, request: Size, limit: Size, context_bytes: int = 0
     facts += still_open.values()
     if not facts:
         raise WorkloadFileError(f"{path} has seen nothing yet.")
-    return _in_order(facts, request, limit, context_bytes)
+    played = [(kind, value) for kind, value in facts if value["gpus"] <= 1]
+    if len(played) < len(facts) and all(kind == "cell" for kind, _ in played):
+        raise WorkloadFileError(f"{path} has seen nobody on one GPU alone: who is on several is not played.")
+    return _in_order(played, request, limit, context_bytes)
 
 
 def _known(number: int, value: object) -> list[Any]:
@@ -62,6 +65,7 @@ def _kind(number: int, fact: Any) -> tuple[str, dict[str, Any]]:
             "end": float(fact["end"]),
             "memory_bytes": int(fact["memory_bytes"]),
             "state_bytes": int(fact.get("state_bytes", 0)),
+            "gpus": int(fact.get("gpus", 1)),
         }
     except (KeyError, TypeError, ValueError, OverflowError):
         raise WorkloadFileError(f"Row {number}: a {kind} without a begin, an end or its memory.") from None

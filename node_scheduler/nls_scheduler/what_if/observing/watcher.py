@@ -27,6 +27,7 @@ class Seen:
         busy: whether a cell runs; `None`: not known.
         memory_bytes: on all Gpus; `None`: the driver hides it.
         use: which part of the time it computed; `None`: the driver did not say.
+        gpus: on how many Gpus it is.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Seen:
     busy: bool | None
     memory_bytes: int | None
     use: float | None = None
+    gpus: int = 1
 
 
 @dataclass
@@ -43,6 +45,7 @@ class _Open:
     begin: float
     last: float
     memory_bytes: int = 0
+    gpus: int = 1
     cell: tuple[float, int] | None = None
     used: list[float] = field(default_factory=lambda: [0.0, 0.0])
 
@@ -74,6 +77,7 @@ class Watcher:
         one.last = at
         memory = seen.memory_bytes or 0
         one.memory_bytes = max(one.memory_bytes, memory)
+        one.gpus = max(one.gpus, seen.gpus)
         if seen.use is not None:
             one.used[0] += seen.use
             one.used[1] += 1
@@ -104,7 +108,8 @@ class Watcher:
         used, count = one.used
         use = {} if not count else {"use": round(used / count, 3)}
         name = self._recorder.name_of(one.name)
-        return {kind: name, "begin": one.begin, "end": one.last, "memory_bytes": one.memory_bytes, **use}
+        several = {} if one.gpus == 1 else {"gpus": one.gpus}
+        return {kind: name, "begin": one.begin, "end": one.last, "memory_bytes": one.memory_bytes, **several, **use}
 
     def _tell_open(self, at: float) -> None:
         self._told_open_at = at
