@@ -452,3 +452,18 @@ def test_no_gpu_is_kept_for_one_that_stands_still_but_where_it_can_go_on(waits_s
     stage.notebook("alike", 1.0, queue="b")
     assert stage.runs("owner", "alike")
     assert stage.workload(still).frozen
+
+
+def test_a_gang_that_its_queue_can_only_take_later_reads_that_and_keeps_nothing_from_others() -> None:
+    """The first of it alone would be within the limit."""
+    limited, guest = Queue("a", limit={"default": 3.0}), Queue("b", over_quota_weight={"default": 0.0})
+    stage = Stage(4, queues=(limited, guest))
+    stage.command("own", queue="a", gpu_count=2)
+    stage.gang("red", 2, queue="a")
+    stage.after(301)
+    has = stage.why(Reason.QUEUE_LIMIT, numbers=[2, 3], names=["a", "default"])
+    assert [stage.reason(f"red-{n}") for n in range(2)] == [stage.why(Reason.HELD_BACK, because=[has])] * 2
+    stage.command("other", queue="b")
+    assert stage.runs("other")
+    stage.ends("own")
+    assert stage.runs("red-0", "red-1")

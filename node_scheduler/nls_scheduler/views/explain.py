@@ -258,7 +258,7 @@ def why_not_home(state: NodeState, workload: Workload, gpu: Gpu, admission: Admi
         return "it is a slice, and who needs several GPUs has whole ones only"
     if gpu.uuid not in admission.open_gpus(workload, pool.name):
         return "it runs elsewhere and cannot move"
-    obstacle = None if admission.ledger is None else admission.ledger.obstacle(workload, pool.name)
+    obstacle = None if admission.ledger is None else admission.obstacle(admission.ledger, workload, pool.name)
     if obstacle is not None:
         return sentence(obstacle.why, Names.of(state))
     if admission.has_home_room(workload, gpu.uuid):

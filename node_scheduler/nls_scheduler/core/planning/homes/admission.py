@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
-    from nls_scheduler.core.planning.homes.queue_ledger import Ledger
+    from nls_scheduler.core.planning.homes.queue_ledger import Ledger, Obstacle
 
 
 @dataclass(slots=True)
@@ -444,11 +444,19 @@ class Admission(Paper):
             found[demand] = self._held_back(self.ledger, workload)
         return found[demand]
 
-    def _held_back(self, ledger: Ledger, workload: Workload) -> Why | None:
+    def obstacle(self, ledger: Ledger, workload: Workload, pool: str) -> Obstacle | None:
+        """Which rule keeps it out of `pool`, together with all of its gang who wait and can be in no other one."""
+        homes = self.result.homes
+        fellows = (w for w in self._fellows(workload) if w.id not in homes and {*w.spec.pools} == {pool})
+        return ledger.obstacle(workload, pool, fellows=fellows)
+
+    def _fellows(self, workload: Workload) -> list[Workload]:
         key = key_of(workload.spec)
-        fellows = () if key is None else (w.spec for w in self.state.gangs[key].members if w.id != workload.id)
-        if never := ledger.beyond_limits([workload.spec, *fellows]):
+        return [] if key is None else [w for w in self.state.gangs[key].members if w.id != workload.id]
+
+    def _held_back(self, ledger: Ledger, workload: Workload) -> Why | None:
+        if never := ledger.beyond_limits([workload.spec, *(w.spec for w in self._fellows(workload))]):
             return Why(Reason.HELD_BACK, because=never)
-        obstacles = [ledger.obstacle(workload, pool) for pool in workload.spec.pools]
+        obstacles = [self.obstacle(ledger, workload, pool) for pool in workload.spec.pools]
         rules = tuple(obstacle.why for obstacle in obstacles if obstacle is not None)
         return Why(Reason.HELD_BACK, because=rules) if len(rules) == len(obstacles) else None

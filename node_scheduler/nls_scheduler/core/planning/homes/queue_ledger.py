@@ -148,7 +148,12 @@ class Ledger:
     # What is allowed
 
     def obstacle(
-        self, workload: Workload, pool: str, spec: WorkloadSpec | None = None, count: int | None = None
+        self,
+        workload: Workload,
+        pool: str,
+        spec: WorkloadSpec | None = None,
+        count: int | None = None,
+        fellows: Iterable[Workload] = (),
     ) -> Obstacle | None:
         """Why `workload` may have no home in `pool` however much room there is; `None`: it may.
 
@@ -158,9 +163,11 @@ class Ledger:
             spec: what it asks for, where that is to change.
             count: on how many Gpus; if not given, on its fewest, for which elastic ones of its queue give back what
                 they have above theirs (`above_limit`).
+            fellows: who of its gang comes there with it.
         """
         spec = spec or workload.spec
         amount, firm = self.demand(spec, pool, count or workload.fewest_gpus), not spec.preemptible
+        amount += self.amount(fellows, pool)
         for queue in self.tree.chain(self.tree.leaf(spec.queue)):
             used, limit = self.used(queue.name, pool), queue.limit_in(pool)
             keeps = used if count is not None else max(0.0, used - self._spare.get((pool, queue.name), 0.0))
