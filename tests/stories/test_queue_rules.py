@@ -467,3 +467,16 @@ def test_a_gang_that_its_queue_can_only_take_later_reads_that_and_keeps_nothing_
     assert stage.runs("other")
     stage.ends("own")
     assert stage.runs("red-0", "red-1")
+
+
+def test_what_is_kept_for_one_beyond_the_share_is_kept_from_all_for_the_next_one_within_it() -> None:
+    stage = Stage(2, queues=(Queue("a"),))
+    for number in range(2):
+        stage.command(f"long-{number}", 0.6, queue="a")
+    stage.command("beyond", queue="a", gpu_count=2)
+    stage.command("within", 0.8, queue="a")
+    stage.after(301)
+    stage.command("small", 0.3, queue="a")
+    assert stage.reason("small") == stage.why(Reason.RESERVED, "within")
+    stage.ends("long-0")
+    assert stage.runs("within")

@@ -58,7 +58,7 @@ class Admission(Paper):
         self._unpackable: dict[tuple[object, ...], int] = {}
         self._in_vain: dict[tuple[object, frozenset[GpuUuid], bool], WorkloadId] = {}
         self._reserved: dict[GpuUuid, Workload] = {}
-        self._owed: set[GpuUuid] = set()
+        self._owed: dict[GpuUuid, Workload] = {}
         self._unreserved = self._all_usable
         self._usable_for: dict[WorkloadId, frozenset[GpuUuid]] = {}
         self._found = _AsHomesStand()
@@ -202,8 +202,9 @@ class Admission(Paper):
         """As `admit_together`: what is kept for those before `unit` is not usable for it, now and later."""
         for workload in unit:
             self.usable = self._usable_for.setdefault(workload.id, self._unreserved)
-        if self.ledger is not None and self._reserved.keys() > self._owed and self.ledger.is_within_share(unit):
-            self.usable |= self._reserved.keys() - self._owed
+        only_lent = self._reserved.keys() - self._owed.keys()
+        if only_lent and (self.ledger is None or self.ledger.is_within_share(unit)):
+            self.usable |= only_lent
         admitted = self.admit_together(unit)
         self.usable = self._all_usable
         return admitted
@@ -219,14 +220,16 @@ class Admission(Paper):
         """
         empty = self._empty
         could = {u for w in unit for u in empty.offered(w) if any(self.is_open(pool, u) for pool in self.pools_for(w))}
-        if could <= self._reserved.keys():
+        is_owed = self.ledger is None or self.ledger.is_within_share(unit)
+        if could <= (self._owed if is_owed else self._reserved).keys():
             return
         checkpoint = empty.checkpoint()
         if empty.admit_together(unit):
-            self._reserved = {**dict.fromkeys(could, unit[0]), **self._reserved}
+            for_it = dict.fromkeys(could, unit[0])
+            self._reserved = {**for_it, **self._reserved}
             self._unreserved = self._all_usable.difference(self._reserved)
-            if self.ledger is None or self.ledger.is_within_share(unit):
-                self._owed |= could
+            if is_owed:
+                self._owed = {**for_it, **self._owed}
         empty.roll_back(checkpoint)
 
     @computed_once
@@ -241,7 +244,7 @@ class Admission(Paper):
         if not self._reserved:
             return None
         kept = self.offered(workload) - self._usable_for.get(workload.id, self._all_usable)
-        return self._reserved[min(kept)] if kept else None
+        return (self._reserved | self._owed)[min(kept)] if kept else None
 
     def offered(self, workload: Workload) -> frozenset[GpuUuid]:
         """The Gpus that can become a home of `workload`, which has none, whatever of them is kept for others."""
