@@ -65,6 +65,15 @@ def test_a_gang_that_waits_for_a_member_keeps_nobody_from_a_gpu() -> None:
     assert stage.runs("other")
 
 
+def test_a_gang_that_waits_for_a_member_takes_nothing_of_another_queue_s_share() -> None:
+    stage = Stage(2, queues=tuple(map(Queue, "abc")))
+    stage.gang("red", 2, size=3, queue="a")
+    for number in range(2):
+        stage.command(f"lent-{number}", queue="b", requeue=True)
+    stage.command("owed", queue="c")
+    assert stage.runs("owed")
+
+
 def test_a_gang_gets_all_its_gpus_or_none() -> None:
     stage = Stage(2)
     stage.command("single")

@@ -49,6 +49,11 @@ class Gang:
         return len(self.members) + self.done == self.size and not self.leaving
 
     @property
+    def asks(self) -> bool:
+        """Whether it waits for nothing but Gpus, or for its members to leave those that they had."""
+        return len(self.members) == self.size and self.done == 0
+
+    @property
     def started(self) -> bool:
         """Whether any of it is on a Gpu, on its way there or from there."""
         return any(w.present for w in self.members)

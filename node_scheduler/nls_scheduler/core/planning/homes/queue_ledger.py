@@ -50,7 +50,7 @@ class Ledger:
     def __init__(self, state: NodeState) -> None:
         """Nobody is admitted yet."""
         self.tree = Tree(state.policy.queues)
-        self._pool_of = state.pools
+        self._pool_of, self._gangs = state.pools, state.gangs
         self._largest: dict[str, int] = {}
         for uuid, gpu in state.gpus.items():
             pool = self._pool_of[uuid].name
@@ -100,10 +100,16 @@ class Ledger:
                     self._firm[key] = self._firm.get(key, 0.0) + amount
 
     def ask(self, workloads: Iterable[Workload], homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> None:
-        """What everybody asks for: who has a home, in its pool; who waits, in each of the pools that it may use."""
+        """What everybody asks for: who has a home, in its pool; who waits, in each of the pools that it may use.
+
+        A gang that is not whole asks for nothing yet.
+        """
         self._asked = {pool: {} for pool in self._largest}
+        not_yet = {w.id for gang in self._gangs.values() if not gang.asks for w in gang.members}
         for workload in workloads:
             own = self.pools_of(homes.get(workload.id, ()))
+            if not own and workload.id in not_yet:
+                continue
             for pool, gpus in (own or dict.fromkeys(workload.spec.pools, workload.fewest_gpus)).items():
                 if pool in self._asked:
                     asked, leaf = self._asked[pool], self.leaf(workload)
