@@ -117,6 +117,20 @@ def test_an_elastic_command_that_is_above_the_limit_of_its_queue_with_another_re
     assert (stage.gpus("elastic"), stage.gpus("single")) == ([0], [2])
 
 
+@pytest.mark.parametrize("gpus", [4, 5])
+def test_an_elastic_command_gives_back_what_a_queue_s_quota_lacks_for_one_that_is_not_preemptible(gpus: int) -> None:
+    stage = Stage(gpus, queues=(Queue("a", quota={"default": 2.0}),))
+    stage.command("firm", gpu_count=1, gpu_count_max=2, requeue=True, queue="a", priority=100)
+    stage.command("lent", gpu_count=1, gpu_count_max=2, requeue=True, queue="a")
+    stage.after(100)
+    assert (len(stage.gpus("firm")), len(stage.gpus("lent"))) == (2, 2)
+    stage.command("single", queue="a", priority=100)
+    assert stage.runs("single", "firm", "lent")
+    assert (len(stage.gpus("firm")), len(stage.gpus("lent"))) == (1, 2)
+    stage.command("second", queue="a", priority=100)
+    assert stage.reason("second").kind is Reason.HELD_BACK
+
+
 def test_a_notebook_that_has_to_leave_is_saved_and_comes_back() -> None:
     stage = Stage(1, queues=(Queue("a"), Queue("b", quota={"default": 1.0})))
     stage.notebook("analysis", 1.0, queue="a")

@@ -118,13 +118,15 @@ def _admit_where_given(paper: Paper, newcomer: Workload, otherwise: Callable[[Pa
 
 
 def keep_within_limit(paper: Paper, newcomer: Workload) -> bool:
-    """Elastic ones of its queues give back what these have above their limits with `newcomer`. Whether any had to."""
+    """Elastic ones of its queues give back what these have with `newcomer` above what they may. Whether any had to."""
     ledger, homes = paper.ledger, paper.result.homes
     pool = None if ledger is None else next(iter(ledger.pools_of(homes[newcomer.id])), None)
     changed = False
-    while ledger is not None and pool is not None and (queue := ledger.above_limit(newcomer, pool)) is not None:
+    while ledger is not None and pool is not None and (above := ledger.above_limit(newcomer, pool)) is not None:
+        queue, only_firm = above
         there = {key: home for key, home in homes.items() if pool in ledger.pools_of(home)}
         givers = _givers(paper.state.workloads, there, newcomer)
+        givers = [w for w in givers if not (only_firm and w.spec.preemptible)]
         giver = next((w for w in givers if queue in ledger.tree.chain(ledger.leaf(w))), None)
         if giver is None:
             break

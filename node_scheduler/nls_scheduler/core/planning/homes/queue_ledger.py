@@ -64,6 +64,7 @@ class Ledger:
         self._used: dict[tuple[str, str], float] = {}
         self._firm: dict[tuple[str, str], float] = {}
         self._spare: dict[tuple[str, str], float] = {}
+        self._firm_spare: dict[tuple[str, str], float] = {}
         self._asked: dict[str, dict[str, float]] = {}
         self._fair: dict[str, dict[str, float]] = {}
 
@@ -98,6 +99,7 @@ class Ledger:
                 self._spare[key] = self._spare.get(key, 0.0) + spare
                 if not workload.spec.preemptible:
                     self._firm[key] = self._firm.get(key, 0.0) + amount
+                    self._firm_spare[key] = self._firm_spare.get(key, 0.0) + spare
 
     def ask(self, workloads: Iterable[Workload], homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> None:
         """What everybody asks for: who has a home, in its pool; who waits, in each of the pools that it may use.
@@ -119,6 +121,10 @@ class Ledger:
     def used(self, queue: str, pool: str) -> float:
         """How many Gpus of `pool` the workloads of `queue` have as homes."""
         return max(0.0, self._used.get((pool, queue), 0.0))
+
+    def _used_firm(self, queue: str, pool: str) -> float:
+        """As `used`, of those that are not preemptible."""
+        return max(0.0, self._firm.get((pool, queue), 0.0))
 
     def asked(self, queue: str, pool: str) -> float:
         """How many they ask for, those below included."""
@@ -145,11 +151,11 @@ class Ledger:
 
     def checkpoint(self) -> Counted:
         """What `roll_back` goes back to: copies, since sums of floats cannot be taken back by subtracting."""
-        return dict(self._used), dict(self._firm), dict(self._spare)
+        return dict(self._used), dict(self._firm), dict(self._spare), dict(self._firm_spare)
 
     def roll_back(self, counted: Counted) -> None:
         """Count again what was counted then."""
-        self._used, self._firm, self._spare = map(dict, counted)
+        self._used, self._firm, self._spare, self._firm_spare = map(dict, counted)
 
     # What is allowed
 
@@ -176,11 +182,12 @@ class Ledger:
         amount += self.amount(fellows, pool)
         for queue in self.tree.chain(self.tree.leaf(spec.queue)):
             used, limit = self.used(queue.name, pool), queue.limit_in(pool)
-            keeps = used if count is not None else max(0.0, used - self._spare.get((pool, queue.name), 0.0))
-            if limit is not None and keeps + amount > limit + TOLERANCE:
+            key = (pool, queue.name)
+            spare, firm_spare = (of.get(key, 0.0) if count is None else 0.0 for of in (self._spare, self._firm_spare))
+            if limit is not None and max(0.0, used - spare) + amount > limit + TOLERANCE:
                 return Obstacle(queue, Why(Reason.QUEUE_LIMIT, names=(queue.name, pool), numbers=(used, limit)))
-            quota, used_firm = queue.quota_in(pool), max(0.0, self._firm.get((pool, queue.name), 0.0))
-            if firm and quota is not None and used_firm + amount > quota + TOLERANCE:
+            quota, used_firm = queue.quota_in(pool), self._used_firm(queue.name, pool)
+            if firm and quota is not None and max(0.0, used_firm - firm_spare) + amount > quota + TOLERANCE:
                 figures = (used_firm, quota, spec.priority)
                 return Obstacle(queue, Why(Reason.QUEUE_QUOTA, names=(queue.name, pool), numbers=figures))
         return None
@@ -208,12 +215,14 @@ class Ledger:
                 found.append(Why(Reason.QUEUE_QUOTA, names=(queue, pool), numbers=(0.0, limit, first.priority)))
         return tuple(found) if places < len(specs) else ()
 
-    def above_limit(self, workload: Workload, pool: str) -> Queue | None:
-        """The first of its queues that has more of `pool` than it may."""
+    def above_limit(self, workload: Workload, pool: str) -> tuple[Queue, bool] | None:
+        """The first of its queues that has more of `pool` than it may, and whether only of what is not preemptible."""
         for queue in self.tree.chain(self.leaf(workload)):
-            limit = queue.limit_in(pool)
+            limit, quota = queue.limit_in(pool), None if workload.spec.preemptible else queue.quota_in(pool)
             if limit is not None and self.used(queue.name, pool) > limit + TOLERANCE:
-                return queue
+                return queue, False
+            if quota is not None and self._used_firm(queue.name, pool) > quota + TOLERANCE:
+                return queue, True
         return None
 
     def above_share(self, workload: Workload, pool: str) -> Queue | None:
