@@ -265,6 +265,50 @@ def test_what_was_carried_out_while_the_daemon_was_away_has_been_carried_out() -
     assert (stage.workload("alice").failures, stage.workload("alice").saved_bytes) == (0, TOTAL // 4)
 
 
+def test_who_computed_while_the_daemon_was_away_is_idle_since_then_and_not_since_the_cell_before() -> None:
+    stage = Stage(1, idle_suspend_s=600.0)
+    stage.notebook("alice")
+    alice = stage.workload("alice").id
+    stage.after(5)
+    stage.cell_starts("alice")
+    stage.after(1000)
+    stage.node.go_down()
+    stage.node.finish_cell(alice)
+    stage.node.come_back()
+    stage.node.report(alice)
+    stage.after(599)
+    assert stage.runs("alice")
+    stage.after(1)
+    assert stage.phase("alice") == "suspended"
+
+
+def test_a_suspend_that_waits_for_the_end_of_a_cell_is_not_lost_where_its_supervisor_reports_meanwhile() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    stage.cell_starts("alice")
+    stage.user_suspends("alice")
+    stage.node.report(stage.workload("alice").id)
+    assert stage.runs("alice")
+    stage.cell_ends("alice")
+    assert stage.phase("alice") == "suspended"
+
+
+def test_a_cell_that_began_to_wait_while_the_daemon_was_away_wants_the_gpu_only_until_it_is_given_up() -> None:
+    stage = Stage(1)
+    for name in ("alice", "bob"):
+        stage.notebook(name)
+    stage.user_suspends("alice")
+    alice = stage.workload("alice").id
+    stage.node.go_down()
+    stage.node.start_cell(alice)
+    stage.node.come_back()
+    stage.node.report(alice)
+    assert stage.workload("alice").wants_gpu
+    stage.node.finish_cell(alice)
+    stage.node.settle()
+    assert stage.phase("alice") == "suspended"
+
+
 def test_a_start_that_was_carried_out_while_the_daemon_was_away_is_not_given_up() -> None:
     stage = Stage(1)
     stage._ids["alice"] = stage.node.submit(name="alice")

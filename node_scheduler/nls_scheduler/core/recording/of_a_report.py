@@ -10,7 +10,7 @@ from nls_scheduler.core.model.reasons import Reason, Why, said
 from nls_scheduler.core.model.transitions import transition
 from nls_scheduler.core.model.values import replace, updated
 from nls_scheduler.core.model.workload import Order, Pending, Phase
-from nls_scheduler.core.recording.of_a_workload import record_of_workload, wanting
+from nls_scheduler.core.recording.of_a_workload import cell_finished, cell_started, record_of_workload
 from nls_scheduler.core.recording.of_an_end import ended, off_the_gpu
 
 if TYPE_CHECKING:
@@ -50,12 +50,21 @@ def _with_what_is_now(
     if has_lost and event.gpus and set(event.gpus) <= state.gpus.keys():
         workload = _as_reported(event, workload, state)
         state = _not_releasing(state, event)
-    cell_since = (workload.cell_since or event.at) if event.executing else None
     saved_bytes = workload.saved_bytes if event.saved_bytes is None else event.saved_bytes
-    workload = replace(workload, cell_since=cell_since, saved_bytes=saved_bytes)
-    if event.executing:
-        workload = wanting(workload, event.at)
+    workload = replace(_with_its_cell(event, workload), saved_bytes=saved_bytes)
     return workload, state.having(workload), has_lost
+
+
+def _with_its_cell(event: ev.WorkloadReported, workload: Workload) -> Workload:
+    """With the begin or the end of its cell that was not heard: one that is known and runs on changes nothing."""
+    if event.executing:
+        goes_on = workload.cell_since is not None and event.process is not None
+        since = event.at if workload.cell_since is None else workload.cell_since
+        return workload if goes_on else replace(cell_started(workload, event.at), cell_since=since)
+    if workload.cell_since is None:
+        return workload
+    has_died = workload.present and event.process is None
+    return replace(workload, cell_since=None) if has_died else cell_finished(workload, event.at)
 
 
 def _unheard(event: ev.WorkloadReported, workload: Workload, *, has_lost: bool) -> ev.WorkloadEvent | None:

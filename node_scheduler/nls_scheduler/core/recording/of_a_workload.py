@@ -84,21 +84,31 @@ def _(event: ev.MigrateRequested, workload: Workload, state: NodeState) -> NodeS
 
 @record_of_workload.register
 def _(event: ev.CellStarted, workload: Workload, state: NodeState) -> NodeState:
+    return state.having(cell_started(workload, event.at))
+
+
+def cell_started(workload: Workload, at: float) -> Workload:
+    """A cell of it runs from now on, or waits for the Gpu."""
     woken = workload.woken_by_cell or not workload.wants_gpu
-    started = replace(workload, cell_since=event.at, woken_by_cell=woken, unsaved=True, interrupt=None, wished_bytes=0)
+    started = replace(workload, cell_since=at, woken_by_cell=woken, unsaved=True, interrupt=None, wished_bytes=0)
     if workload.freezable and workload.frozen is None:
         started = replace(started, freeze_trouble=None)  # what failed in the cell before is tried in this one
-    return state.having(wanting(started, event.at))
+    return wanting(started, at)
 
 
 @record_of_workload.register
 def _(event: ev.CellFinished, workload: Workload, state: NodeState) -> NodeState:
-    workload = replace(workload, cell_since=None, idle_since=event.at, interrupt=None)
+    return state.having(cell_finished(workload, event.at))
+
+
+def cell_finished(workload: Workload, at: float) -> Workload:
+    """Its cell has ended, or waits no more."""
+    workload = replace(workload, cell_since=None, idle_since=at, interrupt=None)
     if workload.phase is Phase.RUNNING:
-        workload = replace(workload, failures=0, unsaved=True)
-    elif workload.woken_by_cell and not workload.present:
-        workload = replace(workload, wants_gpu=False, woken_by_cell=False, waiting_since=None)
-    return state.having(workload)
+        return replace(workload, failures=0, unsaved=True)
+    if workload.woken_by_cell and not workload.present:
+        return replace(workload, wants_gpu=False, woken_by_cell=False, waiting_since=None)
+    return workload
 
 
 @record_of_workload.register
