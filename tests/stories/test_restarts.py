@@ -210,6 +210,21 @@ def test_who_is_brought_back_is_no_stranger_any_more_and_ids_of_orders_go_on() -
     assert stage.node.state.next_command == last + 1
 
 
+def test_who_was_told_to_leave_before_it_was_brought_back_has_left_for_a_reason() -> None:
+    stage = Stage(1)
+    stage.notebook("alice")
+    alice = stage.workload("alice").id
+    stage.node.tell(ev.SuspendRequested(stage.node.now, alice, "suspended by its user"))
+    order = stage.pending("alice")
+    assert order is not None
+    stage.node.come_back_forgetful()
+    stage.node.bring_back(alice)
+    stage.node.tell(ev.ProcessSuspended(stage.node.now, alice, order.command_id, TOTAL // 4))
+    left = stage.workload("alice").departure
+    assert left is not None
+    assert left.order.reason == Why(Reason.ADOPTED)
+
+
 @pytest.mark.parametrize("kind", ["notebook", "command"])
 def test_who_is_new_to_a_daemon_that_lost_its_journal_waits_for_who_runs(kind: str) -> None:
     stage = Stage(1)

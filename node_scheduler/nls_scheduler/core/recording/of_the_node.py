@@ -276,6 +276,7 @@ def _(event: ev.WorkloadAdopted, state: NodeState) -> NodeState:
         cell_since=event.at if event.executing else None,
         resident_since=event.at if runs else None,
         idle_since=event.at,
+        last_reason=why,
     )
     gpus = {uuid: _without_adopted(gpu, event.uses.get(uuid, ())) for uuid, gpu in state.gpus.items()}
     return replace(state.after_command(event.command_id), gpus=gpus).having(adopted)
