@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from test_turns import rivals
 
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import SuspendProcess
@@ -162,3 +163,19 @@ def test_a_gpu_of_which_the_driver_tells_nothing_for_a_moment_is_held_by_whom_it
     assert stage.reason("late") == waits
     stage.node.tell(ev.MemorySampled(stage.node.now, {}))
     assert stage.reason("late") == waits
+
+
+@pytest.mark.parametrize("in_a_cell", [True, False])
+def test_a_suspend_that_the_next_cell_has_overtaken_is_not_why_it_leaves_later(*, in_a_cell: bool) -> None:
+    stage = rivals()
+    bob = stage.workload("bob").id
+    if in_a_cell:
+        stage.cell_starts("bob")
+    stage.node.tell(ev.SuspendRequested(stage.node.now, bob, "suspended by its user"))
+    stage.cell_starts("bob")
+    stage.cell_ends("bob")
+    assert stage.runs("bob")
+    stage.cell_starts("alice")
+    stage.after(60)
+    assert stage.phase("bob") == "suspended"
+    assert stage.workload("bob").last_reason == stage.why(Reason.NEEDED, "alice", gpus=[0])

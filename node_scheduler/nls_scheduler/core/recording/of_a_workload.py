@@ -93,6 +93,8 @@ def cell_started(workload: Workload, at: float) -> Workload:
     started = replace(workload, cell_since=at, woken_by_cell=woken, unsaved=True, interrupt=None, wished_bytes=0)
     if workload.freezable and workload.frozen is None:
         started = replace(started, freeze_trouble=None)  # what failed in the cell before is tried in this one
+    if workload.phase is Phase.RUNNING:
+        started = replace(started, suspend_reason=None)  # it goes on where it is, whatever its user wanted before
     return wanting(started, at)
 
 
@@ -292,7 +294,8 @@ def not_suspended(workload: Workload, at: float, trouble: Why) -> Workload:
 def _not_suspended(workload: Workload) -> Workload:
     # The planner may have given it up for lost; while it has a process and no wish of its user's, it wants to stay.
     wants = workload.wants_gpu or workload.suspend_reason is None
-    return transition(workload, ev.SuspendFailed, Phase.RUNNING, pending=None, wants_gpu=wants)
+    reason = None if wants else workload.suspend_reason
+    return transition(workload, ev.SuspendFailed, Phase.RUNNING, pending=None, wants_gpu=wants, suspend_reason=reason)
 
 
 @record_of_workload.register
