@@ -494,3 +494,12 @@ def test_what_is_kept_for_one_beyond_the_share_is_kept_from_all_for_the_next_one
     assert stage.reason("small") == stage.why(Reason.RESERVED, "within")
     stage.ends("long-0")
     assert stage.runs("within")
+
+
+def test_room_is_had_from_a_lower_priority_and_from_another_queue_together() -> None:
+    """Without the lower one its queue stays within its share."""
+    stage = Stage(1, queues=(Queue("a", quota={"default": 1.0}), Queue("b", over_quota_weight={"default": 0.0})))
+    stage.command("low", 0.75, queue="a", requeue=True)
+    stage.command("lent", 0.25, queue="b", requeue=True)
+    stage.command("high", queue="a", priority=90)
+    assert stage.runs("high")

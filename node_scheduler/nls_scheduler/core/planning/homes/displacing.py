@@ -100,10 +100,12 @@ class _Attempt:
         self._admission, self._ledger, self._newcomer, self._pool = admission, ledger, newcomer, pool
         self.taken: list[tuple[Unit, Homes]] = []
         self._amount = self._takes()
-        own, above = ledger.leaf(newcomer), ledger.reclaimable(newcomer, pool, self._amount)
-        lower = (w for w in admission.admitted_in(ledger, own) if w.spec.priority < newcomer.spec.priority)
+        own = admission.admitted_in(ledger, ledger.leaf(newcomer))
+        lower = [w for w in own if w.spec.priority < newcomer.spec.priority and self._is_there(w)]
+        given = sum(self._held(w) for w in lower if not self._may_never(w))
+        above = ledger.reclaimable(newcomer, pool, self._amount - given)
         others = (w for leaf in above for w in admission.admitted_in(ledger, leaf))
-        there = filter(self._is_there, (*lower, *others))
+        there = (*lower, *filter(self._is_there, others))
         units = {unit[0].id: unit for unit in map(self._unit, there)}
         ever = [unit for unit in units.values() if not any(map(self._may_never, unit))]
         self.candidates = sorted(ever, key=self._harm) if any(map(self._may, ever)) else []
@@ -115,6 +117,11 @@ class _Attempt:
         gang = () if key is None else self._admission.state.gangs[key].members
         others = (w for w in gang if w.id != newcomer.id and w.id not in homes)
         return self._ledger.amount((newcomer, *others), self._pool)
+
+    def _held(self, victim: Workload) -> float:
+        """What `victim`, which is at home in the pool, has of it."""
+        home = self._admission.result.homes[victim.id]
+        return self._ledger.demand(victim.spec, self._pool, self._ledger.pools_of(home)[self._pool])
 
     def _unit(self, workload: Workload) -> Unit:
         """`workload`, or all of its gang that have homes: who of a gang has no place leaves none to the others."""

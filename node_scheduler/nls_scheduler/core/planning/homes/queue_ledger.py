@@ -249,7 +249,10 @@ class Ledger:
         return sum(self.demand(w.spec, pool, w.fewest_gpus) for w in workloads if pool in w.spec.pools)
 
     def reclaimable(self, newcomer: Workload, pool: str, amount: float) -> set[str]:
-        """The other leaf queues from which that of `newcomer` may take `amount` back, now or once others have given."""
+        """The other leaf queues from which that of `newcomer` may take back, now or once others have given.
+
+        `amount` is what it takes, less what it has from its own queue.
+        """
         own = self.leaf(newcomer)
         if self.used(own, pool) + amount > self.fair(own, pool) + TOLERANCE:
             return set()
