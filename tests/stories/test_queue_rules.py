@@ -503,3 +503,12 @@ def test_room_is_had_from_a_lower_priority_and_from_another_queue_together() -> 
     stage.command("lent", 0.25, queue="b", requeue=True)
     stage.command("high", queue="a", priority=90)
     assert stage.runs("high")
+
+
+def test_a_gang_that_waits_for_a_member_is_in_front_of_nobody_in_the_line() -> None:
+    stage = Stage(1, queues=(Queue("a"), Queue("b")))
+    stage.command("runs", queue="a")
+    stage.gang("red", 2, size=3, request=0.25, queue="a")
+    for name in ("first", "second"):
+        stage.command(name, queue="b")
+    assert [stage.position(name) for name in ("first", "second", "red-0", "red-1")] == [1, 2, 3, 4]

@@ -56,7 +56,7 @@ _WHAT_WAS: Final = frozenset(
 def entries_of(draft: Draft, moves: Mapping[WorkloadId, GpuUuid]) -> dict[WorkloadId, PlanEntry]:
     """What is said of everybody: `moves` has who moves for burst."""
     state, homes = draft.state, draft.homes
-    positions = places_in_line(state, homes.line, draft.rooms.target)
+    positions = places_in_line(state, homes.line, draft.rooms.target, homes.homes)
     holders = [(w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.id in homes.homes]
     draft.holders = sorted(holders, reverse=True)
     told = {*moves, *draft.yields, *draft.cause, *draft.bound, *draft.trim_since, *draft.roomier, *homes.waits}

@@ -25,17 +25,18 @@ if TYPE_CHECKING:
 
 
 def places_in_line(
-    state: NodeState, line: Iterable[WorkloadId], placed: Container[WorkloadId]
+    state: NodeState, line: Iterable[WorkloadId], placed: Container[WorkloadId], at_home: Container[WorkloadId]
 ) -> dict[WorkloadId, int]:
     """The place of everybody who waits for a Gpu, from 1: who has one to come (`placed`) before who has no home.
 
-    `line` has those without a home in the order of their turns, where queues take turns.
+    `line` has those without a home in the order of their turns, where queues take turns. Whose turn cannot come yet,
+    such as a gang's that is not whole, is behind them.
     """
     waiting = [w for w in state.workloads.values() if not w.current and w.wants_gpu and w.takes_part]
     waiting.sort(key=waiting_order)
     if state.policy.queues:
         turns = {key: turn for turn, key in enumerate(line)}
-        waiting.sort(key=lambda w: turns.get(w.id, -1))
+        waiting.sort(key=lambda w: -1 if w.id in at_home else turns.get(w.id, len(turns)))
     if any(w.id in placed for w in waiting):
         waiting.sort(key=lambda w: w.id not in placed)
     return {w.id: place for place, w in enumerate(waiting, start=1)}
@@ -55,7 +56,7 @@ def joined(state: NodeState, newcomer: Workload) -> Mapping[WorkloadId, PlanEntr
     if wake_at > min(starves_at, known.homes.starves_at):
         return None
     placed = {key for key, entry in state.plan.items() if entry.target}
-    places = places_in_line(state, _line(state, known.homes), placed)
+    places = places_in_line(state, _line(state, known.homes), placed, known.homes.homes)
     plan = {key: updated(entry, position=places.get(key)) for key, entry in state.plan.items()}
     holders = ((w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.home)
     _, largest = max(holders, default=(0, None))
