@@ -34,6 +34,7 @@ from nls_jupyter.saved_state import (
     loggers,
     making,
     optimizers,
+    plotly_figures,
     reducers,
     sentinels,
     slots,
@@ -101,7 +102,7 @@ class Rules:
 
 
 def _families(regions: Regions) -> tuple[tuple[type, Callable[[Any], Any]], ...]:
-    of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets)
+    of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets, plotly_figures)
     of_libraries = (*of_kinds, argument_parsers, kd_trees, soups, sympy_polynomials, time_zones, url_opener)
     return (*(each for of_kind in of_libraries for each in of_kind.families()), *keras_objects.families(regions))
 
