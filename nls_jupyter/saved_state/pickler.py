@@ -34,6 +34,7 @@ from nls_jupyter.saved_state import (
     loggers,
     making,
     optimizers,
+    pillow_images,
     plotly_figures,
     reducers,
     sentinels,
@@ -104,7 +105,8 @@ class Rules:
 def _families(regions: Regions) -> tuple[tuple[type, Callable[[Any], Any]], ...]:
     of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets, plotly_figures)
     of_libraries = (*of_kinds, argument_parsers, kd_trees, soups, sympy_polynomials, time_zones, url_opener)
-    return (*(each for of_kind in of_libraries for each in of_kind.families()), *keras_objects.families(regions))
+    of_regions = (*keras_objects.families(regions), *pillow_images.families(regions.note))
+    return (*(each for of_kind in of_libraries for each in of_kind.families()), *of_regions)
 
 
 def _own_handlers(regions: Regions) -> dict[type, Callable[[Any], Any] | None]:
