@@ -53,21 +53,38 @@ def _reduce_file(file: Any) -> Any:
     for name in _STREAMS:
         if getattr(sys, name) is file:
             return load_stream, (name,)
+    text = (file.encoding, file.errors) if type(file) is io.TextIOWrapper else None
+    if type(file) in _FILES and file.closed and type(_raw_of(file)) is io.FileIO:
+        mode = _raw_of(file).mode if text is None else getattr(file, "mode", "r")
+        return closed_file, (file.name, mode, text, type(file) is not io.FileIO)
     if type(file) not in {io.TextIOWrapper, io.BufferedReader} or file.closed or not _is_only_read(file):
         raise UnsavableError("an open file", file)
     path = os.path.abspath(file.name)  # noqa: PTH100 - a name may be bytes
     status = os.fstat(file.fileno())
     known = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    text = (file.encoding, file.errors) if type(file) is io.TextIOWrapper else None
     if text is not None and b"\r" in os.pread(file.fileno(), _LOOKED_AT_BYTES, 0):
         raise UnsavableError("an open file with line ends that nobody can ask it about", file)
     return open_again, (file.name, path, _position_of(file), text, known)
 
 
+def _raw_of(file: Any) -> Any:
+    """What reads and writes for it; what is unpacked while it is read, or lies in memory, has no place of its own."""
+    return getattr(getattr(file, "buffer", file), "raw", file)
+
+
+def closed_file(name: Any, mode: str, text: tuple[str, str] | None, is_buffered: bool) -> Any:  # noqa: FBT001 - in streams
+    """One that its user has closed, whatever has become of the file since."""
+    how: dict[str, Any] = {} if text is None else {"encoding": text[0], "errors": text[1]}
+    buffering = -1 if is_buffered else 0
+    file: Any
+    with open(os.devnull, mode, buffering, opener=lambda path, _: os.open(path, os.O_RDWR), **how) as file:
+        _raw_of(file).name = name
+    return file
+
+
 def _is_only_read(file: Any) -> bool:
     """From a file of the disk that still has the name under which it was opened."""
-    # What is unpacked while it is read, or lies in memory, has no place of its own.
-    raw = getattr(getattr(file, "buffer", file), "raw", None)
+    raw = _raw_of(file)
     if type(raw) is not io.FileIO or not file.seekable() or file.writable() or not isinstance(raw.name, (str, bytes)):
         return False
     status = os.fstat(file.fileno())

@@ -116,6 +116,36 @@ def test_a_file_is_named_whose_lines_or_place_nobody_knows(tmp_path, content):
         assert "an open file" in Roundtrip({"file": file}).unsaved["file"]
 
 
+@pytest.mark.parametrize("mode", ["r", "w", "a", "r+", "rb", "wb", "ab", "rb+", "x", "xb"])
+def test_a_file_that_is_closed_comes_back_closed(tmp_path, mode):
+    """As `with open(path) as file:` leaves it under its name."""
+    path = tmp_path / "lines"
+    if "x" not in mode:
+        path.write_text("a\n")
+    with open(path, mode, **({} if "b" in mode else {"encoding": "latin-1"})) as file:  # noqa: PTH123 - as users do
+        pass
+    path.write_text("what others have written since\n")
+    result = Roundtrip({"file": file, "same": file})
+    assert not result.unsaved
+    again = result["file"]
+    assert again is result["same"]
+    assert again.closed
+    assert (again.name, again.mode, type(again)) == (file.name, file.mode, type(file))
+    assert getattr(again, "encoding", None) == getattr(file, "encoding", None)
+    with pytest.raises(ValueError, match="closed file"):
+        again.fileno()
+    assert path.read_text() == "what others have written since\n"
+
+
+@pytest.mark.parametrize("mode", ["rb", "wb"])
+def test_a_file_without_a_buffer_that_is_closed_comes_back_so(tmp_path, mode):
+    (tmp_path / "lines").touch()
+    with open(tmp_path / "lines", mode, buffering=0) as file:  # noqa: PTH123 - as users do
+        pass
+    again = Roundtrip({"file": file})["file"]
+    assert (again.closed, again.name, again.mode, type(again)) == (True, file.name, file.mode, io.FileIO)
+
+
 def test_standard_streams_are_those_of_the_process():
     result = Roundtrip({"out": sys.stdout, "held": [sys.stderr], "log": io.StringIO("x")})
     assert not result.unsaved
