@@ -26,6 +26,8 @@ export class NodeModel implements INodeModel, IListener {
   private readonly _samples = new Map<string, { memory: ISample[]; utilisation: ISample[] }>();
   private _known: IKnown | null = null;
   private _history: readonly IEntry[] = [];
+  /** The newest entry that was ever known: a server that has just started knows none for a moment. */
+  private _newest: IEntry | undefined;
   private _trouble: string | null;
   private _clockOffsetS = 0;
   /** When the first message was sent. */
@@ -98,6 +100,7 @@ export class NodeModel implements INodeModel, IListener {
     this._sample(this._known);
     const entries = this._newEntries(this._known.state.history, this._heardSince);
     this._history = this._known.state.history;
+    this._newest = this._history[this._history.length - 1] ?? this._newest;
     this._changed.emit({ entries, figuresOnly: this._known.figuresOnly });
     return true;
   }
@@ -117,7 +120,7 @@ export class NodeModel implements INodeModel, IListener {
 
   /** What a reconnected page missed is new to it; what happened before its first message is not. */
   private _newEntries(all: readonly IEntry[], heardSince: number): readonly IEntry[] {
-    const last = this._history[this._history.length - 1];
+    const last = this._newest;
     const at = all.findIndex(entry => entry.sequence === last?.sequence && entry.time === last.time);
     if (at >= 0) {
       return all.slice(at + 1);

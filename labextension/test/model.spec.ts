@@ -76,6 +76,18 @@ describe('the model', () => {
     expect(model.history).toEqual(history);
   });
 
+  it('tells nothing twice where the server has started anew and has not heard of the daemon yet', () => {
+    const { model, changes } = new Watched();
+    const nothing = { ...snapshot, snapshot: { ...snapshot.snapshot, history: [] } };
+    model.received(nothing);
+    const [known, later] = [happened(1, 3, snapshot.time + 1), happened(4, 4, snapshot.time + 2)];
+    model.received({ ...delta, history: known });
+    model.lost();
+    model.received(nothing);
+    model.received({ ...delta, history: [...known, ...later] });
+    expect(changes.map(change => change.entries)).toEqual([[], known, [], [], later]);
+  });
+
   it('takes a malformed message for the end of what it knew, and recovers', () => {
     const { model } = new Watched();
     model.received(snapshot);
