@@ -54,7 +54,7 @@ export class Notifier {
 
   /** What holds for a while: a cell waits, a notebook is about to leave. */
   private _tellStanding(): void {
-    if (this._model.state === null) {
+    if (this._model.state?.daemon.reachable !== true) {
       return; // nobody knows whether it still does
     }
     const { wanted, trans } = this._options;

@@ -14,7 +14,25 @@ jest.mock('@jupyterlab/apputils', () => ({
   }
 }));
 
-it('a wait that was told is not told again when the page is connected again, and is over when it is', () => {
+const away = copy(snapshot);
+Object.assign(away.snapshot, { gpus: {}, workloads: {} });
+Object.assign(away.snapshot.daemon, { reachable: false, message: 'No daemon answers.' });
+
+it.each([
+  [
+    'the page is connected',
+    (model: NodeModel) => {
+      model.lost();
+    }
+  ],
+  [
+    'the daemon answers',
+    (model: NodeModel) => {
+      model.received(away);
+    }
+  ]
+])('a wait that was told is not told again when %s again, and is over when it is', (_, goesAway) => {
+  mockShown.clear();
   const model = new NodeModel({ connecting: '', lost: '', unreadable: '' }, () => snapshot.time);
   const notifier = new Notifier(model, { wanted: () => 'all', units: () => 'binary', trans, act: () => {} });
   const waiting = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
@@ -23,11 +41,12 @@ it('a wait that was told is not told again when the page is connected again, and
   model.received(waiting);
   expect([...mockShown]).toEqual([told]);
   mockShown.clear(); // its user closes it
-  model.lost();
+  goesAway(model);
   model.received(waiting);
   expect([...mockShown]).toEqual([]);
   mockShown.add(told);
-  model.lost();
+  goesAway(model);
+  expect([...mockShown]).toEqual([told]);
   model.received(snapshot);
   expect([...mockShown]).toEqual([]);
   notifier.dispose();
