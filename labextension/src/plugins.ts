@@ -6,7 +6,7 @@ import { ICommandPalette } from '@jupyterlab/apputils';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
-import { IStatusBar, showPopup } from '@jupyterlab/statusbar';
+import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator } from '@jupyterlab/translation';
 
 import { addCommands } from './commands';
@@ -14,9 +14,10 @@ import { gpuIcon } from './icon';
 import { keepConnected } from './live';
 import { NodeModel } from './model';
 import { Notifier } from './notifications';
+import { popupOf } from './popup';
 import { INodeModel } from './tokens';
 import { translation } from './translation';
-import { ItemWidget, MarkerWidget, PanelWidget, PopupWidget } from './widgets';
+import { ItemWidget, MarkerWidget, PanelWidget } from './widgets';
 import { IWorkbench, PANEL_COMMAND, Workbench } from './workbench';
 
 const PLUGIN = 'nls-jupyter:plugin';
@@ -104,24 +105,7 @@ const statusItem: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [IWorkbench, IStatusBar],
   activate: (_, bench: Workbench, statusBar: IStatusBar) => {
-    const item = new ItemWidget(
-      bench.following,
-      () => bench.current,
-      anchor => {
-        const body = new PopupWidget(
-          bench.following,
-          () => bench.current,
-          () => {
-            popup.dispose();
-            anchor.node.querySelector('button')?.focus();
-          }
-        );
-        const popup = showPopup({ body, anchor, align: 'left', hasDynamicSize: true });
-        requestAnimationFrame(() => {
-          body.node.querySelector('button')?.focus();
-        });
-      }
-    );
+    const item = new ItemWidget(bench.following, () => bench.current, popupOf(bench));
     statusBar.registerStatusItem('nls-jupyter:item', { item, align: 'left', rank: 3 });
   }
 };
