@@ -68,10 +68,29 @@ export class Orders {
   /** Has a kernel send all cells to its GPU process, or only those that begin with %%gpu. */
   async setAuto(kernel: Kernel.IKernelConnection, on: boolean): Promise<void> {
     const code = `%gpu auto ${on ? 'on' : 'off'}`;
-    const reply = await kernel.requestExecute({ code, silent: true, store_history: false }).done;
-    if (reply.content.status === 'error') {
-      Notification.error(shortened(reply.content.evalue, TEXT_LENGTH), { autoClose: false });
+    const why = await this._refusalOf(kernel, code);
+    if (why !== null) {
+      Notification.error(shortened(why, TEXT_LENGTH), { autoClose: false });
     }
+  }
+
+  /** Why a kernel has not run `code`; `null`: it has. */
+  private async _refusalOf(kernel: Kernel.IKernelConnection, code: string): Promise<string | null> {
+    try {
+      const { content } = await kernel.requestExecute({ code, silent: true, store_history: false }).done;
+      if (content.status === 'ok') {
+        return null;
+      }
+      if (content.status === 'error') {
+        return content.evalue;
+      }
+    } catch {
+      // It was restarted, or has ended.
+    }
+    return this._trans.__(
+      'The kernel has not run %1: a cell before it failed, or it has ended. Try again.',
+      code
+    );
   }
 
   private async _carryOut(action: WorkloadAction, workload: IWorkload): Promise<void> {
