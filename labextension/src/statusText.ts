@@ -61,6 +61,17 @@ export function secondsSince(time: string | null, now: number): number | null {
   return Number.isFinite(then) && now - then > -60 ? Math.max(0, now - then) : null;
 }
 
+/** By this machine's clock, with its day where that is another one; `null`: it is no time. */
+export function clockText(time: string | null): string | null {
+  const at = new Date(time ?? NaN);
+  if (Number.isNaN(at.getTime())) {
+    return null;
+  }
+  const isToday = at.toDateString() === new Date().toDateString();
+  const day = isToday ? {} : ({ day: 'numeric', month: 'short' } as const);
+  return at.toLocaleString(undefined, { ...day, hour: '2-digit', minute: '2-digit' });
+}
+
 /** `1st`, `2nd`, `3rd`, `11th`. */
 export function ordinal(number: number, trans: ITranslate): string {
   const tens = number % 100;
@@ -126,8 +137,7 @@ export function standingText(workload: IWorkload, trans: ITranslate): string | n
   if (workload.frozen === null || workload.phase !== 'suspended') {
     return null;
   }
-  const style = { hour: '2-digit', minute: '2-digit' } as const;
-  const since = new Date(workload.frozen.since).toLocaleTimeString(undefined, style);
+  const since = clockText(workload.frozen.since) ?? workload.frozen.since;
   return workload.frozen.for === null
     ? trans.__('its cell stands still since %1', since)
     : trans.__('its cell stands still since %1, for %2', since, workload.frozen.for);
@@ -260,13 +270,6 @@ function lostCellsText(cells: readonly string[], trans: ITranslate): string {
 /** Whether it came back with less than there was. */
 export function cameBackWithLess(entry: IEntry): boolean {
   return entry.missing.length > 0 || entry.lost_cells.length > 0;
-}
-
-/** Until when its user keeps it, by this machine's clock; `null`: it is not kept. */
-export function keptText(workload: IWorkload): string | null {
-  const until = workload.keep_until === null ? NaN : Date.parse(workload.keep_until);
-  const style = { hour: '2-digit', minute: '2-digit' } as const;
-  return Number.isFinite(until) ? new Date(until).toLocaleTimeString(undefined, style) : null;
 }
 
 function eventText(entry: IEntry, trans: ITranslate): string {

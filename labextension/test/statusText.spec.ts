@@ -1,5 +1,6 @@
 import {
   bytesText,
+  clockText,
   durationText,
   entryText,
   gpuSentence,
@@ -57,8 +58,19 @@ it('a time that is none, or far in the future, is no age', () => {
   expect(secondsSince('1970-01-01T00:16:41Z', 1000)).toBe(0);
 });
 
+it('a time has its day where that is not today, and nonsense is none', () => {
+  const today = new Date();
+  today.setHours(14, 5);
+  const later = new Date(today);
+  later.setDate(today.getDate() + 3);
+  const clock = clockText(today.toISOString()) ?? '';
+  expect(clock).toMatch(/^\d\d:05( PM)?$/);
+  expect(clockText(later.toISOString())).toMatch(new RegExp(`\\b${later.getDate()}\\b.*${clock}$`));
+  expect([clockText('nonsense'), clockText(null)]).toEqual([null, null]);
+});
+
 it('a cell that stands still is said, since when and for whom, before its place in the queue', () => {
-  const since = '2026-11-21T10:02:03+00:00';
+  const since = new Date().toISOString();
   const stands = {
     phase: 'suspended',
     position: 1,

@@ -3,7 +3,7 @@
 import React from 'react';
 
 import { queueText } from '../queueText';
-import { bytesText, keptText, reasonText, whereText } from '../statusText';
+import { bytesText, clockText, reasonText, whereText } from '../statusText';
 import type { ITranslate } from '../statusText';
 import type { IWorkload } from '../tokens';
 import { actionsFor, KEEP_MINUTES } from './context';
@@ -75,7 +75,7 @@ export function Figures(props: {
   if (workload.saved_bytes) {
     rows.push([trans.__('saved'), bytesText(workload.saved_bytes, units, trans)]);
   }
-  const kept = keptText(workload);
+  const kept = clockText(workload.keep_until);
   if (kept !== null) {
     rows.push([trans.__('kept until'), kept]);
   }
