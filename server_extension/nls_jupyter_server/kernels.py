@@ -49,6 +49,8 @@ class Kernels:
             found: by workload id, the pid of a supervisor that was found here.
         """
         kernels = self.by_pid()
+        if not kernels:
+            return {}  # a gateway would be asked about each of its sessions
         sessions: list[dict[str, Any]] = await self._sessions.list_sessions()
         sessions.sort(key=lambda session: session.get("type") != "notebook")
         paths = {s["kernel"]["id"]: s["path"] for s in reversed(sessions) if s.get("kernel")}

@@ -58,3 +58,13 @@ def test_anothers_process_is_no_kernel_of_ours_whatever_its_number_is_here(own: 
     # As a daemon numbers it that sees other processes than this server does.
     entry = {"id": W, "owner": os.geteuid(), "own": own, "supervisor_pid": os.getpid(), "pid": None}
     assert asyncio.run(kernels(none).places([entry], {})) == ({W: ("k", None)} if own else {})
+
+
+def test_a_server_without_kernels_of_this_machine_asks_nobody_for_its_sessions() -> None:
+    async def asked() -> list[dict[str, Any]]:
+        raise AssertionError("a gateway would be asked about each of its sessions")
+
+    elsewhere = SimpleNamespace(provisioner=None)
+    manager: Any = SimpleNamespace(list_kernel_ids=lambda: ["k"], get_kernel=lambda _: elsewhere)
+    of_a_gateway = Kernels(manager, cast("Any", SimpleNamespace(list_sessions=asked)))
+    assert asyncio.run(of_a_gateway.places([{"id": W}], {W: os.getpid()})) == {}
