@@ -113,6 +113,31 @@ def test_a_service_without_the_right_asks_in_nobodys_name(monkeypatch: pytest.Mo
         asyncio.run(Node(None, "{username}").for_user(other))
 
 
+def test_a_daemon_that_is_slow_is_asked_once_however_many_pages_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Node] = []
+
+    async def story() -> None:
+        answers = asyncio.Event()
+
+        async def ask(node: Node) -> Seen:
+            asked.append(node)
+            await answers.wait()
+            return Seen(STATUS, [], None)
+
+        monkeypatch.setattr(Node, "_as_service", ask)
+        monkeypatch.setattr("nls_jupyter_server.hub.node.KEPT_S", -1.0)
+        node = Node(None, "{username}")
+        pages = [asyncio.create_task(node.for_administrator()) for _ in range(3)]
+        await asyncio.sleep(0)
+        answers.set()
+        assert await asyncio.gather(*pages) == [Seen(STATUS, [], None)] * 3
+        assert len(asked) == 1
+        await node.for_administrator()
+        assert len(asked) == 2
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("own", [False, True])
 def test_the_daemon_is_asked_with_the_rights_of_the_user_groups_too(
     own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -68,7 +68,7 @@ class Node:
 
     async def _kept(self, whose: int | None, ask: Callable[[], Awaitable[Seen]]) -> Seen:
         at, answer = self._answers.get(whose, (0.0, None))
-        if answer is None or time.monotonic() - at > KEPT_S:
+        if answer is None or (answer.done() and time.monotonic() - at > KEPT_S):
             answer = asyncio.ensure_future(ask())
             self._answers[whose] = (time.monotonic(), answer)
         return await asyncio.shield(answer)
