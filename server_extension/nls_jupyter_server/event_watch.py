@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_scheduler.client.following import all_that_happens
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
@@ -74,31 +74,12 @@ class EventWatch:
 
     async def _follow(self) -> None:
         """Until the daemon goes: raises DaemonUnreachable."""
-        client = await self._connect()
-        coming: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-
-        async def receive() -> None:
-            try:
-                async for entry in client.events(passive=True):
-                    coming.put_nowait(entry)
-            finally:
-                coming.put_nowait(None)
-
-        receiving = asyncio.get_running_loop().create_task(receive())
-        try:
-            self._tell_missed(await client.history())
+        async with all_that_happens(await self._connect(), passive=True) as (history, coming):
+            self._tell_missed(history)
             self.following.set()
             self.met.set()
-            while (entry := await coming.get()) is not None:
-                if entry["sequence"] > self._last[0] + 1:
-                    self._tell_missed(await client.history())  # something fell between the two questions
-                if entry["sequence"] > self._last[0]:
-                    self._tell(entry)
-            await receiving
-        finally:
-            receiving.cancel()
-            with suppress(asyncio.CancelledError, *_GO_ON_AFTER):
-                await receiving
+            async for entry in coming:
+                self._tell(entry)
 
     def _tell_missed(self, history: list[dict[str, Any]]) -> None:
         """Tell what came after the last entry; where that is not known here, what happened since the start."""

@@ -15,10 +15,11 @@ from traitlets.config import LoggingConfigurable
 
 from nls_jupyter_server.page_state import State, difference, page_state, steadied, unreachable
 from nls_scheduler.client.daemon_client import DaemonClient
+from nls_scheduler.client.following import all_that_happens
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
     from nls_jupyter_server.kernels import Kernels
     from nls_scheduler.core.model.ids import WorkloadId
@@ -54,7 +55,6 @@ class StatusFeed(LoggingConfigurable):
         self._supervisors = supervisors
         self._changed = asyncio.Event()
         self._nudged = asyncio.Event()
-        self._history: deque[dict[str, Any]] = deque(maxlen=_HISTORY_KEPT)
         self._figures_at = 0.0
         self._watchers = 0
         self._task: asyncio.Task[None] | None = None
@@ -140,34 +140,23 @@ class StatusFeed(LoggingConfigurable):
     async def _follow(self) -> None:
         """Until the daemon goes: raises DaemonUnreachable or Problem."""
         client = await self.client()
-        following: asyncio.Task[None] | None = None
-        try:
-            await self._recall(client)
-            following = asyncio.get_running_loop().create_task(self._follow_events(client))
-            while not following.done():
-                self._nudged.clear()
-                self._publish(await self._answer(client, list(self._history)))
-                await self._pause(following)
-            await following
-        finally:
-            if following is not None:
+        async with all_that_happens(client) as (history, coming):
+            known = deque(history, maxlen=_HISTORY_KEPT)
+            following = asyncio.get_running_loop().create_task(self._hear(coming, known))
+            try:
+                while not following.done():
+                    self._nudged.clear()
+                    self._publish(await self._answer(client, list(known)))
+                    await self._pause(following)
+                await following
+            finally:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
 
-    async def _follow_events(self, client: DaemonClient) -> None:
-        async for entry in client.events():
-            last = self._history[-1]["sequence"] if self._history else 0
-            if entry["sequence"] > last + 1:
-                await self._recall(client)  # something fell between the two questions
-            elif entry["sequence"] > last:
-                self._history.append(entry)
+    async def _hear(self, coming: AsyncIterator[dict[str, Any]], known: deque[dict[str, Any]]) -> None:
+        async for entry in coming:
+            known.append(entry)
             self._nudged.set()
-
-    async def _recall(self, client: DaemonClient) -> None:
-        """All that has happened."""
-        entries = await client.history()
-        self._history.clear()
-        self._history.extend(entries)
 
     async def _pause(self, following: asyncio.Task[None]) -> None:
         """Until it is time to ask again, or there is a reason to."""

@@ -23,7 +23,7 @@ from pages import apply
 from waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Callable, Coroutine
     from pathlib import Path
 
 WITHIN_S = 10.0
@@ -133,7 +133,8 @@ def test_an_answer_that_nobody_can_read_is_a_sentence_for_who_follows_and_for_wh
                 raise answer
             return answer
 
-        async def events(self) -> AsyncIterator[dict[str, Any]]:
+        async def events(self, *, began: Callable[[], object], **_: object) -> AsyncIterator[dict[str, Any]]:
+            began()
             yield await asyncio.Future()
 
     async def client(_feed: StatusFeed) -> Any:
@@ -155,11 +156,11 @@ def test_an_answer_that_nobody_can_read_is_a_sentence_for_who_follows_and_for_wh
 
 
 class Telling:
-    """A daemon in which something happens between the two questions for what happened."""
+    """A daemon in which something happens just after it has told what happened."""
 
     def __init__(self) -> None:
         self.entries = [self.entry(1)]
-        self.coming: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.followers: list[asyncio.Queue[dict[str, Any]]] = []
         self.asked = False
 
     @staticmethod
@@ -168,6 +169,8 @@ class Telling:
 
     def happens(self) -> None:
         self.entries.append(self.entry(len(self.entries) + 1))
+        for follower in self.followers:
+            follower.put_nowait(self.entries[-1])
 
     async def history(self) -> list[dict[str, Any]]:
         told = list(self.entries)
@@ -179,12 +182,17 @@ class Telling:
     async def status(self) -> Any:
         return {"message": None, "version": "1", "simulated": True, "gpus": [], "workloads": []}
 
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
+    async def events(self, *, began: Callable[[], object], **_: object) -> AsyncIterator[dict[str, Any]]:
+        follower: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.followers.append(follower)
+        began()
         while True:
-            yield await self.coming.get()
+            yield await follower.get()
 
 
-def test_what_happens_between_the_two_questions_is_shown_with_what_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_happens_while_the_history_is_told_is_shown_though_nothing_follows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     daemon = Telling()
 
     async def client(_feed: StatusFeed) -> Any:
@@ -193,10 +201,9 @@ def test_what_happens_between_the_two_questions_is_shown_with_what_follows(monke
     async def story() -> None:
         feed = StatusFeed(NoKernels(), dict)  # type: ignore[arg-type]  # only what is used
         with feed.watched():
-            await reached(feed)
-            daemon.happens()
-            daemon.coming.put_nowait(daemon.entries[-1])
             await eventually(lambda: done(len(feed.state["history"]) > 1), WITHIN_S)
+            daemon.happens()
+            await eventually(lambda: done(len(feed.state["history"]) > 2), WITHIN_S)
             assert [entry["sequence"] for entry in feed.state["history"]] == [1, 2, 3]
         await feed.close()
 

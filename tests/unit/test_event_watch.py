@@ -28,7 +28,7 @@ class FakeDaemon:
         self.up = True
         self.entries: list[dict[str, Any]] = []
         self.followers: set[asyncio.Queue[dict[str, Any] | None]] = set()
-        self.silent = False
+        self.next = ""
 
     async def connect(self) -> Any:
         if not self.up:
@@ -39,12 +39,16 @@ class FakeDaemon:
         """Of a client."""
 
     async def history(self) -> list[dict[str, Any]]:
-        return list(self.entries)
+        told = list(self.entries)
+        if self.next:
+            self.happens(self.next)
+        return told
 
-    async def events(self, *, passive: bool = False) -> AsyncIterator[dict[str, Any]]:
+    async def events(self, *, passive: bool, began: Callable[[], object]) -> AsyncIterator[dict[str, Any]]:
         assert passive, "a daemon that nobody needs would never end"
         queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         self.followers.add(queue)
+        began()
         while (entry := await queue.get()) is not None:
             yield entry
         raise DaemonUnreachable("it has ended")
@@ -52,7 +56,7 @@ class FakeDaemon:
     def happens(self, name: str, at: datetime | None = None) -> None:
         time = (at or datetime.now(UTC)).isoformat()
         self.entries.append({"sequence": len(self.entries) + 1, "time": time, "name": name})
-        for queue in self.followers if not self.silent else ():
+        for queue in self.followers:
             queue.put_nowait(self.entries[-1])
 
     def stop(self) -> None:
@@ -146,17 +150,14 @@ def test_a_daemon_without_its_journal_counts_from_one_again(monkeypatch: pytest.
     story(monkeypatch, daemon, tell)
 
 
-def test_what_fell_between_the_two_questions_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_happens_while_the_history_is_told_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     daemon = FakeDaemon()
+    daemon.next = "meanwhile"
 
     async def tell(watch: EventWatch, names: list[str]) -> None:
-        await so(lambda: watch.following.is_set() and bool(daemon.followers))
-        daemon.silent = True
-        daemon.happens("unheard")
-        daemon.silent = False
-        daemon.happens("heard")
-        await so(lambda: len(names) == 2)
-        assert names == ["unheard", "heard"]
+        await so(lambda: names == ["meanwhile"])
+        daemon.happens("afterwards")
+        await so(lambda: names == ["meanwhile", "afterwards"])
 
     story(monkeypatch, daemon, tell)
 

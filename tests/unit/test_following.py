@@ -6,11 +6,14 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, cast
 
+from nls_scheduler.client import following
 from nls_scheduler.client.following import Follower
 from nls_scheduler.wire.errors import DaemonUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
+
+    import pytest
 
     from nls_scheduler.client.daemon_client import DaemonClient
 
@@ -18,11 +21,13 @@ AWAY = DaemonUnreachable("It is away.", may_come=True)
 
 
 class ScriptedDaemon:
-    """What `happens` is history at once, and is told to followers."""
+    """What `happens` is history at once, and is told to followers; while it is `busy` also beside the history."""
 
     def __init__(self) -> None:
         self.entries: list[dict[str, Any]] = []
-        self.told: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self.followers: list[asyncio.Queue[dict[str, Any] | None]] = []
+        self.busy = False
+        self.stands_still = False
         self.away = False
 
     async def connect(self) -> DaemonClient:
@@ -30,36 +35,53 @@ class ScriptedDaemon:
             raise AWAY
         return cast("DaemonClient", self)
 
-    def happens(self, sequence: int, *, told: bool = True) -> None:
-        self.entries.append({"sequence": sequence})
-        if told:
-            self.told.put_nowait({"sequence": sequence})
+    def happens(self) -> None:
+        self.entries.append({"sequence": len(self.entries) + 1})
+        self.tell(self.entries[-1])
 
     def goes(self) -> None:
         self.away = True
-        self.told.put_nowait(None)
+        self.tell(None)
+
+    def tell(self, entry: dict[str, Any] | None) -> None:
+        for follower in self.followers:
+            follower.put_nowait(entry)
 
     async def status(self) -> dict[str, Any]:
         return {"entries": len(self.entries)}
 
     async def history(self) -> list[dict[str, Any]]:
-        return list(self.entries)
+        if self.stands_still:
+            raise AWAY
+        if self.busy:
+            self.happens()
+        told = list(self.entries)
+        if self.busy:
+            self.happens()
+        return told
 
-    async def events(self) -> AsyncIterator[dict[str, Any]]:
-        while (entry := await self.told.get()) is not None:
+    async def events(self, *, passive: bool, began: Callable[[], object]) -> AsyncIterator[dict[str, Any]]:
+        assert not passive
+        told: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        self.followers.append(told)
+        if self.stands_still:
+            await asyncio.Future()
+        began()
+        while (entry := await told.get()) is not None:
             yield entry
         raise AWAY
 
 
-def test_entries_come_once_and_those_that_fell_between_two_questions_are_not_lost() -> None:
+def test_entries_come_once_and_those_that_fall_between_two_questions_are_not_lost() -> None:
     async def story() -> None:
         daemon = ScriptedDaemon()
-        daemon.happens(1)
-        daemon.happens(2, told=False)
+        daemon.happens()
+        daemon.busy = True
         async with aclosing(Follower(daemon.connect, every_s=60).looks()) as looks:
-            assert [e["sequence"] for e in (await anext(looks)).history] == [1, 2]
-            daemon.happens(3, told=False)
-            daemon.happens(4)
+            while len((look := await anext(looks)).history) < 3:
+                pass
+            assert [e["sequence"] for e in look.history] == [1, 2, 3]
+            daemon.happens()
             look = await anext(looks)
             assert [e["sequence"] for e in look.history] == [1, 2, 3, 4]
             assert look.status == {"entries": 4}
@@ -67,10 +89,27 @@ def test_entries_come_once_and_those_that_fell_between_two_questions_are_not_los
     asyncio.run(asyncio.wait_for(story(), 30))
 
 
+def test_a_daemon_that_stands_still_when_it_is_to_be_followed_is_said_not_to_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(following, "BEGINS_WITHIN_S", 0.001)
+
+    async def story() -> None:
+        daemon = ScriptedDaemon()
+        daemon.stands_still = True
+        async with aclosing(Follower(daemon.connect).looks()) as looks:
+            assert (await anext(looks)).trouble is AWAY
+            daemon.stands_still = False
+            while (look := await anext(looks)).trouble is not None:
+                assert look.trouble is AWAY
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+
+
 def test_what_was_known_stays_while_the_daemon_is_away_and_it_is_said_why() -> None:
     async def story() -> None:
         daemon = ScriptedDaemon()
-        daemon.happens(1)
+        daemon.happens()
         follower = Follower(daemon.connect, every_s=60)
         async with aclosing(follower.looks()) as looks:
             assert (await anext(looks)).trouble is None

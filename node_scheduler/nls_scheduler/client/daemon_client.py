@@ -156,11 +156,14 @@ class DaemonClient:
         """Return if the daemon can do its work. Raises Problem with the reason."""
         await self._request("GET", "/readyz")
 
-    async def events(self, *, passive: bool = False) -> AsyncIterator[dict[str, Any]]:
+    async def events(
+        self, *, passive: bool = False, began: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[dict[str, Any]]:
         """The history's entries as they happen. Raises DaemonUnreachable when the daemon ends.
 
         Args:
             passive: a per-user daemon that nobody else needs may end meanwhile.
+            began: called, maybe more than once, when the daemon has answered: whatever happens from then on comes.
         """
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
         buffer = bytearray()
@@ -178,6 +181,7 @@ class DaemonClient:
             headers=_HEADERS,
             request_timeout=0,
             connect_timeout=CONNECT_TIMEOUT_S,
+            header_callback=lambda _: began(),
             streaming_callback=receive,
         )
         fetch = asyncio.ensure_future(http.fetch(request))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
     from nls_scheduler.client.daemon_client import DaemonClient
 
@@ -18,6 +18,8 @@ FIGURES_EVERY_S: Final = 1.0
 RETRY_FIRST_S: Final = 0.2
 RETRY_LONGEST_S: Final = 2.0
 HISTORY_KEPT: Final = 200
+BEGINS_WITHIN_S: Final = 5.0
+"""A daemon that has not begun to tell its events by then is asked whether it answers at all."""
 Entry = dict[str, Any]
 
 
@@ -34,6 +36,45 @@ class Look:
     status: dict[str, Any] | None = None
     history: tuple[Entry, ...] = ()
     trouble: DaemonUnreachable | Problem | None = None
+
+
+@asynccontextmanager
+async def all_that_happens(
+    client: DaemonClient, *, passive: bool = False
+) -> AsyncIterator[tuple[list[Entry], AsyncIterator[Entry]]]:
+    """What has happened on the node, oldest first, and what happens from then on: each entry is in one of the two.
+
+    `passive`: see `DaemonClient.events`. Raises DaemonUnreachable and Problem, in the second as well.
+    """
+    heard: asyncio.Queue[Entry | None] = asyncio.Queue()
+    began = asyncio.Event()
+
+    async def hear() -> None:
+        try:
+            async for entry in client.events(passive=passive, began=began.set):
+                heard.put_nowait(entry)
+        finally:
+            began.set()
+            heard.put_nowait(None)
+
+    async def coming(last: int) -> AsyncIterator[Entry]:
+        while (entry := await heard.get()) is not None:
+            if entry["sequence"] > last:  # else it happened between the two questions
+                yield entry
+        await hearing
+
+    hearing = asyncio.get_running_loop().create_task(hear())
+    try:
+        follows = False
+        while not follows:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(began.wait(), BEGINS_WITHIN_S)
+            follows = began.is_set()
+            history = await client.history()  # raises where nobody answers
+        yield history, coming(history[-1]["sequence"] if history else 0)
+    finally:
+        hearing.cancel()
+        await asyncio.gather(hearing, return_exceptions=True)
 
 
 class Follower:
@@ -60,15 +101,16 @@ class Follower:
             events: asyncio.Task[None] | None = None
             try:
                 client = await self._connect()
-                events = asyncio.get_running_loop().create_task(self._follow_events(client))
-                self._look = Look(self._look.status, tuple((await client.history())[-HISTORY_KEPT:]))
-                while not events.done():
-                    self._nudged.clear()
-                    self._look = Look(await client.status(), self._look.history)
-                    yield self._look
-                    pause_s = RETRY_FIRST_S
-                    await self._next(events)
-                await events  # it raises why it has ended
+                async with all_that_happens(client) as (history, coming):
+                    self._look = Look(self._look.status, tuple(history[-HISTORY_KEPT:]))
+                    events = asyncio.get_running_loop().create_task(self._hear(coming))
+                    while not events.done():
+                        self._nudged.clear()
+                        self._look = Look(await client.status(), self._look.history)
+                        yield self._look
+                        pause_s = RETRY_FIRST_S
+                        await self._next(events)
+                    await events  # it raises why it has ended
             except (DaemonUnreachable, Problem) as error:
                 self._look = Look(self._look.status, self._look.history, error)
                 yield self._look
@@ -82,15 +124,10 @@ class Follower:
         await asyncio.wait({nudged, events}, timeout=self._every_s, return_when=asyncio.FIRST_COMPLETED)
         nudged.cancel()
 
-    async def _follow_events(self, client: DaemonClient) -> None:
-        async for entry in client.events():
-            last = self._look.history[-1]["sequence"] if self._look.history else 0
-            if entry["sequence"] <= last:
-                continue  # it happened between the two questions, and is in the history already
-            new: tuple[Entry, ...] = (*self._look.history, entry)
-            if entry["sequence"] > last + 1:
-                new = tuple(await client.history())
-            self._look = Look(self._look.status, new[-HISTORY_KEPT:], self._look.trouble)
+    async def _hear(self, coming: AsyncIterator[Entry]) -> None:
+        async for entry in coming:
+            history = (*self._look.history, entry)[-HISTORY_KEPT:]
+            self._look = Look(self._look.status, history, self._look.trouble)
             self._nudged.set()
 
 
