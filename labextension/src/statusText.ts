@@ -35,6 +35,17 @@ export function bytesText(bytes: number | null, units: Units, trans: ITranslate)
   return `${(bytes / factor).toFixed(1).replace(/\.0$/, '')} ${unit}`;
 }
 
+/** On how many GPUs it is, or is to be. */
+export function gpusOf(workload: IWorkload): number {
+  return workload.current.length || workload.gpu_count;
+}
+
+/** What is so on each of its GPUs: `8 GiB`, `2 × 8 GiB`. */
+export function eachText(bytes: number, workload: IWorkload, units: Units, trans: ITranslate): string {
+  const [gpus, size] = [gpusOf(workload), bytesText(bytes, units, trans)];
+  return gpus === 1 ? size : `${gpus} × ${size}`;
+}
+
 /** Several sizes in the unit of the last one: `6 / 8 / 16 GiB`. */
 export function sizesText(sizes: readonly number[], units: Units): string {
   const largest = sizes[sizes.length - 1] ?? 0;
@@ -143,13 +154,15 @@ export function standingText(workload: IWorkload, trans: ITranslate): string | n
     : trans.__('its cell stands still since %1, for %2', since, workload.frozen.for);
 }
 
-/** The status bar's text for the current notebook; used, request and limit: `GPU 0: 6.2 / 8 / 16 GiB, executing`. */
+/** The status bar's text for the current notebook; used, request and limit on all its GPUs: `GPU 0: 6.2 / 8 / 16 GiB, executing`. */
 export function itemText(workload: IWorkload, units: Units, trans: ITranslate): string {
   const where = whereText(workload, trans);
   if (workload.phase !== 'running') {
     return where;
   }
-  const sizes = sizesText([workload.memory_used_bytes, workload.request_bytes, workload.limit_bytes], units);
+  const { memory_used_bytes: used, request_bytes: request, limit_bytes: limit } = workload;
+  const gpus = gpusOf(workload);
+  const sizes = sizesText([used, gpus * request, gpus * limit], units);
   const activity = workload.executing ? trans.__('executing') : trans.__('idle');
   const burst = burstBytes(workload) > 0 ? trans.__('%1, burst', sizes) : sizes;
   return trans.__('%1: %2, %3', where, burst, activity);
@@ -160,8 +173,8 @@ export function itemSentence(workload: IWorkload, units: Units, trans: ITranslat
   const figures = trans.__(
     '%1 used, %2 requested, limit %3',
     bytesText(workload.memory_used_bytes, units, trans),
-    bytesText(workload.request_bytes, units, trans),
-    bytesText(workload.limit_bytes, units, trans)
+    eachText(workload.request_bytes, workload, units, trans),
+    eachText(workload.limit_bytes, workload, units, trans)
   );
   return trans.__('GPU of this notebook: %1; %2. Opens details.', whereText(workload, trans), figures);
 }

@@ -120,6 +120,11 @@ describe('where a workload is', () => {
     expect(itemSentence(alice, 'binary', trans)).toBe(
       'GPU of this notebook: GPU 0; 6 GiB used, 8 GiB requested, limit 16 GiB. Opens details.'
     );
+    const both = { ...alice, current: ['a', 'b'], gpus: ['GPU 0', 'GPU 1'], memory_used_bytes: 12 * GIB };
+    expect(itemText(both, 'binary', trans)).toBe('GPU 0 and GPU 1: 12 / 16 / 32 GiB, executing');
+    expect(itemSentence(both, 'binary', trans)).toBe(
+      'GPU of this notebook: GPU 0 and GPU 1; 12 GiB used, 2 × 8 GiB requested, limit 2 × 16 GiB. Opens details.'
+    );
   });
 });
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.notebook.status_bars import bar
 from nls_jupyter.supervisor.notices import clock_time, ordinal
-from nls_scheduler.units.sizes import format_bytes
+from nls_scheduler.units.sizes import format_bytes, format_each
 from nls_scheduler.wire.errors import WITHOUT_GPU
 
 if TYPE_CHECKING:
@@ -74,14 +74,15 @@ class GpuStatus:
         return f"<div><p>{escape(self.headline())}</p>{gpus}{table}</div>"
 
     def _row(self, workload: Mapping[str, Any]) -> tuple[str, ...]:
+        gpus = len(workload["gpus"]) or workload["gpu_count"]
         return (
             "→" if workload["id"] == self._own_id else "",
             workload["name"],
             workload["phase"] + (", executing" if workload["executing"] else "") + _stands(workload) + _kept(workload),
             " ".join(workload["gpus"]) + (" (borrowed)" if workload["borrowed"] else ""),
             format_bytes(workload["memory_used_bytes"]),
-            format_bytes(workload["request_bytes"]),
-            format_bytes(workload["limit_bytes"]),
+            format_each(workload["request_bytes"], gpus),
+            format_each(workload["limit_bytes"], gpus),
             workload["reason"],
         )
 

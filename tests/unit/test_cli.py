@@ -36,7 +36,7 @@ from nls_scheduler.wire.errors import Problem
 GIB = 2**30
 WORKLOAD: dict[str, Any] = {
     "name": "training-7", "phase": "queued", "executing": False, "kind": "command", "position": 2, "gpus": [],
-    "home": ["GPU-a"], "request_bytes": 8 * GIB, "limit_bytes": 16 * GIB, "memory_used_bytes": 0,
+    "home": ["GPU-a"], "gpu_count": 1, "request_bytes": 8 * GIB, "limit_bytes": 16 * GIB, "memory_used_bytes": 0,
     "reason": "GPU 0 is held by notebook-1",
 }  # fmt: skip
 STATUS: dict[str, Any] = {
@@ -161,6 +161,12 @@ def test_the_status_reads_as_a_table() -> None:
     without = render({**STATUS, "workloads": [], "gpus": [], "message": "No driver.", "simulated": False})
     assert without.startswith("No driver. To try it out without one, start a daemon with simulated GPUs: nls up ")
     assert "Nobody asks for a GPU." in without
+
+
+@pytest.mark.parametrize("gpus", [["GPU 0", "GPU 1"], []], ids=["on both", "waiting"])
+def test_what_is_guaranteed_on_each_of_several_gpus_is_no_sum(gpus: list[str]) -> None:
+    both = {**WORKLOAD, "gpus": gpus, "gpu_count": 2, "memory_used_bytes": 12 * GIB}
+    assert "2 x 8 GiB  2 x 16 GiB  12 GiB" in render({**STATUS, "workloads": [both]})
 
 
 def test_the_pods_that_own_gpus_are_shown_and_not_told_as_nobody() -> None:

@@ -60,6 +60,12 @@ def test_an_administrator_sees_everybody_with_whose_it_is_and_what_happened() ->
     assert "These GPUs are simulated." in told
 
 
+def test_what_is_guaranteed_on_each_of_several_gpus_is_no_sum() -> None:
+    both = workload("both", 7) | {"gpus": ["GPU 0", "GPU 1"]}
+    told = text(Seen(STATUS | {"workloads": [both]}, [], None))
+    assert "<td>5 GiB</td><td>2 x 4 GiB</td><td>2 x 8 GiB</td>" in told
+
+
 def test_what_happened_has_its_day_and_the_time_of_this_place_s_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as elsewhere:
         elsewhere.setenv("TZ", "Asia/Tokyo")

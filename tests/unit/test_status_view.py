@@ -81,6 +81,11 @@ def test_text_lines_up_and_tells_what_is_not_known() -> None:
     assert lines[3].index("why") == lines[4].index("GPU 0 is held")
 
 
+def test_what_is_guaranteed_on_each_of_several_gpus_is_no_sum() -> None:
+    both = {**OWN, "gpus": ["GPU 0", "GPU 1"], "gpu_count": 2, "memory_used_bytes": 3 * 2**28}
+    assert "768 MiB  2 x 512 MiB  2 x 1 GiB" in repr(GpuStatus(status(workloads=[both]), "w"))
+
+
 def test_html_escapes_what_others_named() -> None:
     html = GpuStatus(status(), "w").as_html()
     assert "<b>" not in html

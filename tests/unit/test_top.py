@@ -9,7 +9,7 @@ import pytest
 from rich.text import Text
 
 from nls_scheduler.cli.live.choices import Choices, Order, Page, Prompt, Wish, listed, pressed, selected
-from nls_scheduler.cli.live.drawing import Canvas, entry_text, frame
+from nls_scheduler.cli.live.drawing import Canvas, entry_text, frame, sizes_text
 from nls_scheduler.cli.live.glyphs import ASCII, BLOCKS, glyphs_for
 from nls_scheduler.cli.live.keys import Keys
 from nls_scheduler.cli.live.terminal import Terminal
@@ -24,6 +24,7 @@ def workload(name: str, **fields: Any) -> dict[str, Any]:
     return {
         "id": f"id-{name}-0123", "name": name, "kind": "notebook", "phase": "running", "executing": False,
         "position": None, "gpus": ["GPU 0"], "home": ["a"], "current": ["a"], "queue": "default", "keep_until": None,
+        "gpu_count": 1,
         "request_bytes": 4 * GIB, "limit_bytes": 16 * GIB, "memory_used_bytes": 0, "saved_bytes": None,
         "waiting_s": None, "reason": "at home on GPU 0", **fields,
     }  # fmt: skip
@@ -65,6 +66,11 @@ def drawn(look: Look, choices: Choices = Choices(), canvas: Canvas = CANVAS) -> 
     assert len(lines) == canvas.rows
     assert max(line.cell_len for line in lines) <= canvas.columns
     return [line.plain.rstrip() for line in lines]
+
+
+def test_what_is_used_on_several_gpus_is_beside_what_is_guaranteed_on_all_of_them() -> None:
+    both = workload("training-7", gpus=["GPU 0", "GPU 1"], gpu_count=2, memory_used_bytes=12 * GIB)
+    assert sizes_text(both) == "12 / 8 / 32 GiB"
 
 
 def test_a_frame_shows_gpus_workloads_who_waits_and_what_happened() -> None:

@@ -200,9 +200,9 @@ def test_status_explain_and_errors_name_the_topic(tmp_path: Path, capsys: pytest
     }  # fmt: skip
     assert explained(told).endswith("\n\nMore: nls help reserved")
     waits = {
-        "name": "a", "phase": "queued", "executing": False, "kind": "command", "position": 1, "gpus": [], "home": [],
-        "request_bytes": 1, "limit_bytes": 1, "memory_used_bytes": 0, "reason": "no", "id": "b",
-        "reason_kind": "no-room",
+        "name": "a", "phase": "queued", "executing": False, "kind": "command", "position": 1, "gpus": [],
+        "home": [], "gpu_count": 1, "request_bytes": 1, "limit_bytes": 1, "memory_used_bytes": 0, "reason": "no",
+        "id": "b", "reason_kind": "no-room",
     }  # fmt: skip
     status = {"simulated": False, "message": None, "gpus": [], "workloads": [waits, waits]}
     assert "Why they wait: nls help waits" in status_text(status).splitlines()

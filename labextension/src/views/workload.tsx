@@ -3,7 +3,7 @@
 import React from 'react';
 
 import { queueText } from '../queueText';
-import { bytesText, clockText, reasonText, whereText } from '../statusText';
+import { bytesText, clockText, eachText, reasonText, whereText } from '../statusText';
 import type { ITranslate } from '../statusText';
 import type { IWorkload } from '../tokens';
 import { actionsFor, KEEP_MINUTES } from './context';
@@ -66,11 +66,11 @@ export function Figures(props: {
   const { trans, units } = props.context;
   const rows: [string, string][] = [
     [trans.__('used'), bytesText(workload.memory_used_bytes, units, trans)],
-    [trans.__('request'), bytesText(workload.request_bytes, units, trans)],
-    [trans.__('limit'), bytesText(workload.limit_bytes, units, trans)]
+    [trans.__('request'), eachText(workload.request_bytes, workload, units, trans)],
+    [trans.__('limit'), eachText(workload.limit_bytes, workload, units, trans)]
   ];
   if (workload.phase === 'running' && props.brief !== true) {
-    rows.push([trans.__('may use'), bytesText(workload.allowance_bytes, units, trans)]);
+    rows.push([trans.__('may use'), eachText(workload.allowance_bytes, workload, units, trans)]);
   }
   if (workload.saved_bytes) {
     rows.push([trans.__('saved'), bytesText(workload.saved_bytes, units, trans)]);

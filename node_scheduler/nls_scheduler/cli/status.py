@@ -12,7 +12,7 @@ from nls_scheduler.cli.output import say, shortened, table
 from nls_scheduler.cli.topics import topic_of_reason
 from nls_scheduler.processes.whose_files import name_of
 from nls_scheduler.units.clock import local_time
-from nls_scheduler.units.sizes import format_amount, format_bytes
+from nls_scheduler.units.sizes import format_amount, format_bytes, format_each
 from nls_scheduler.wire.errors import WITHOUT_GPU
 
 if TYPE_CHECKING:
@@ -161,13 +161,14 @@ def _workload(workload: dict[str, Any], labels: dict[str, str], *, alike: bool) 
         phase += f" (kept until {local_time(workload['keep_until'])})"
     if workload["position"] is not None:
         phase += f" ({workload['position']}. in line)"
+    gpus = len(workload["gpus"]) or workload["gpu_count"]
     return [
         f"{name} ({workload['id'][:ID_SHOWN]})" if alike or name != workload["name"] else name,
         phase,
         ", ".join(workload["gpus"]) or "-",
         ", ".join(labels.get(uuid, uuid) for uuid in workload["home"]) or "-",
-        format_bytes(workload["request_bytes"]),
-        format_bytes(workload["limit_bytes"]),
+        format_each(workload["request_bytes"], gpus),
+        format_each(workload["limit_bytes"], gpus),
         format_bytes(workload["memory_used_bytes"]),
         workload["reason"],
     ]

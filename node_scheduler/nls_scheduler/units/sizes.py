@@ -61,6 +61,11 @@ def format_bytes(size_bytes: int | None) -> str:
     return f"{size_bytes / factor:.1f}".removesuffix(".0") + f" {unit}"
 
 
+def format_each(size_bytes: int, gpus: int) -> str:
+    """As `format_bytes`, of what is so on each of several Gpus: `8 GiB`, `2 x 8 GiB`."""
+    return format_bytes(size_bytes) if gpus == 1 else f"{gpus} x {format_bytes(size_bytes)}"
+
+
 def format_bytes_up(size_bytes: int) -> str:
     """As `format_bytes`, to the hundredth, and never less than it is: `8 GiB`, `1.05 GiB`."""
     factor, unit = _unit(size_bytes)

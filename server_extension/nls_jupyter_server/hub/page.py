@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tornado.template import Loader
 
 from nls_scheduler.units.clock import local
-from nls_scheduler.units.sizes import format_bytes
+from nls_scheduler.units.sizes import format_bytes, format_each
 from nls_scheduler.views.bars import pieces
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def page(seen: Seen | None, why_not: str, name_of: Callable[[int], str], nonce: 
     return _TEMPLATES.load("page.html").generate(
         administrator=seen is not None and seen.own_uid is None,
         format_bytes=format_bytes,
+        format_each=format_each,
         gpus=gpus,
         history=[] if seen is None else seen.history[: -HISTORY_SHOWN - 1 : -1],
         local=local,

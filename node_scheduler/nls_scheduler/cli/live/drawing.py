@@ -199,10 +199,12 @@ def place_text(workload: Mapping[str, Any]) -> str:
 
 
 def sizes_text(workload: Mapping[str, Any]) -> str:
-    """Used, requested and limit in the unit of the limit: `6.2 / 8 / 16 GiB`."""
-    number, _, unit = format_bytes(workload["limit_bytes"]).partition(" ")
-    factor = workload["limit_bytes"] / float(number) if float(number) else 1
-    figures = (workload["memory_used_bytes"], workload["request_bytes"])
+    """Used, requested and limit on all of its Gpus, in the unit of the limit: `6.2 / 8 / 16 GiB`."""
+    gpus = len(workload["gpus"]) or workload["gpu_count"]
+    limit_bytes = gpus * workload["limit_bytes"]
+    number, _, unit = format_bytes(limit_bytes).partition(" ")
+    factor = limit_bytes / float(number) if float(number) else 1
+    figures = (workload["memory_used_bytes"], gpus * workload["request_bytes"])
     return " / ".join([*(f"{size / factor:.1f}".removesuffix(".0") for size in figures), f"{number} {unit}"])
 
 
