@@ -14,7 +14,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import CLASS_TRACKER, CLASSES_BY_NUMBER, SLOT_NAMES
-from nls_jupyter.saved_state import class_bodies, foreign_types, typing_constructs, unheard
+from nls_jupyter.saved_state import annotated, class_bodies, foreign_types, typing_constructs, unheard
 from nls_jupyter.saved_state.class_bodies import is_made_by_python
 from nls_jupyter.saved_state.kinds import content_of, line_of
 from nls_jupyter.saved_state.looks import importable, is_written_in_python
@@ -38,6 +38,8 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     """
     make, made_of, (state, slots), *more = reduced
     state.pop(_FOUND, None)
+    if annotated.OF_CLASSES in vars(kind):  # which cloudpickle leaves out
+        state[annotated.OF_CLASSES] = vars(kind)[annotated.OF_CLASSES]
     places = {name: place for place, name in enumerate(vars(kind))}
     if typing_constructs.is_typed_dict(kind):
         meta, name, _, body, tracker, *_ = made_of

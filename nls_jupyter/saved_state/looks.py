@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import xxhash
 
 from nls_jupyter.between.seams import TORCH_FUNCTION_FROM
+from nls_jupyter.saved_state import annotated
 from nls_jupyter.saved_state.buffers import owner_behind, span_of
 from nls_jupyter.saved_state.kinds import content_of, is_of, name_of
 from nls_jupyter.saved_state.slots import hides_any
@@ -211,7 +212,7 @@ def look_at_function(namespaces: set[int], met: dict[int, OwnGlobals], function:
     names = (function.__name__, function.__qualname__, function.__module__, function.__doc__)
     parts = (function.__code__, function.__defaults__, function.__kwdefaults__, vars(function), function.__closure__)
     variables = getattr(function, "__type_params__", ())  # since Python 3.12
-    return Look(children=(*names, *parts, function.__annotations__, *variables, *own))
+    return Look(children=(*names, *parts, *annotated.kept_by(function), *variables, *own))
 
 
 def look_at_class(kind: type) -> Look:

@@ -13,6 +13,7 @@ import cloudpickle
 
 from nls_jupyter.between.seams import FUNCTION_REDUCE, TORCH_FUNCTION_FROM
 from nls_jupyter.saved_state import (
+    annotated,
     argument_parsers,
     classes,
     containers,
@@ -215,7 +216,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
         if (original := vars(function).get(TORCH_FUNCTION_FROM.name)) is not None:
             self._note("a compiled function is saved without its compiled code, and compiled again with the defaults")
             return compile_again, (original,)
-        reduced = FUNCTION_REDUCE.of(self)(function)
+        reduced = self._reduced(function)
         if reduced is NotImplemented:  # importable
             return reduced
         if (owner := owner_in_a_module(function)) is not None:
@@ -234,12 +235,21 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no 
             make, first = make_function_in, (builtins_of(function),)
         elif own is not None and id(own) not in self.unheld_globals:
             self._note("functions come back with a copy of what they use of their globals, which cannot be saved whole")
+        del slots["__annotations__"]
+        slots.update([annotated.kept_by(function)])
         # The cells themselves, not their values: functions of one scope go on sharing its variables.
         slots["__closure__"] = None
         if variables := getattr(function, "__type_params__", ()):  # since Python 3.12
             slots["__type_params__"] = variables
         made_of = (*first, code, base_globals, name, defaults, function.__closure__)
         return make, made_of, (fill, (attributes, slots)), None, None, fill_function
+
+    def _reduced(self, function: types.FunctionType) -> Any:
+        reduce = FUNCTION_REDUCE.of(self)
+        try:
+            return reduce(function)
+        except Exception:  # noqa: BLE001 - what its annotations run is the user's code
+            return reduce(annotated.without_any(function))
 
 
 def _with_hash(regions: Regions, handler: Callable[[Any], Any] | None, thing: Any) -> Any:

@@ -13,7 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.code import reduce_code
-from nls_jupyter.saved_state import inline
+from nls_jupyter.saved_state import annotated, inline
 from nls_jupyter.saved_state.kinds import content_of, is_of, line_of
 from nls_jupyter.saved_state.looks import importable, is_exported
 from nls_jupyter.saved_state.regions import UnsavableError
@@ -250,15 +250,22 @@ SHARES = _share_attributes
 def _reduce_cell(cell: types.CellType) -> Any:
     """A closure's cell, which several functions may share; it may lead back to itself."""
     try:
-        content = (cell.cell_contents,)
+        content = cell.cell_contents
     except ValueError:  # the variable is not bound yet
         return types.CellType, ()
-    return types.CellType, (), content, None, None, set_cell
+    if type(content) is dict and (kind := annotated.class_with(content)) is not None:
+        return types.CellType, (), kind, None, None, set_names
+    return types.CellType, (), (content,), None, None, set_cell
 
 
 def set_cell(cell: types.CellType, content: tuple[Any]) -> None:
     """Fill a cell."""
     cell.cell_contents = content[0]
+
+
+def set_names(cell: types.CellType, kind: type) -> None:
+    """Fill a cell with what a class has."""
+    cell.cell_contents = annotated.names_of(kind)
 
 
 #: Reducers per exact type, as a library's.

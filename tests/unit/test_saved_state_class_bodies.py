@@ -156,7 +156,7 @@ class Pair(ctypes.Structure):
     _fields_ = [("first", ctypes.c_int), ("rest", ctypes.c_double * 2)]
     def total(self): return super() and self.first + sum(self.rest)
 class Packed(Pair):
-    _pack_ = 1
+    _pack_, _layout_ = 1, "ms"
     _fields_ = [("flag", ctypes.c_bool), ("to", ctypes.POINTER(Pair)), ("pair", Pair)]
 class Either(ctypes.Union):
     _fields_ = [("whole", ctypes.c_int), ("part", ctypes.c_float)]

@@ -245,3 +245,45 @@ def test_overloads_are_known_in_the_next_process_but_one():
         typing.clear_overloads()
     """
     assert carried_on(before, after) == []
+
+
+SINCE_3_14 = """
+    class Tree:
+        leaf: Leaf
+        kind = int
+        def grow(self, by: kind, to: Leaf) -> Tree: ...
+    class Slim(Tree):
+        __slots__ = ()
+        more: Tree
+    def look(at: Leaf, up: Tree): ...
+    def changed(at: int): ...
+    changed.__annotations__["at"] = str
+    own = look.__annotate__
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are found out at once")
+def test_annotations_that_name_what_comes_later_are_found_out_later():
+    after = """
+        import functools
+        for one in (Tree, Tree.grow, look):
+            try: one.__annotations__
+            except NameError: continue
+            raise AssertionError(one)
+        assert Slim.__annotations__ == {"more": Tree} and changed.__annotations__ == {"at": str}
+        class Leaf: pass
+        assert Tree.__annotations__ == {"leaf": Leaf} and look.__annotations__ == {"at": Leaf, "up": Tree}
+        assert Tree.grow.__annotations__ == {"by": int, "to": Leaf, "return": Tree}
+        assert functools.wraps(look)(lambda at: 0).__annotations__ == look.__annotations__
+        assert own is look.__annotate__
+        assert [name for name in vars(Tree) if name != "__annotations_cache__"] == names
+    """
+    assert carried_on(SINCE_3_14 + "    names = list(vars(Tree))\n", after) == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="annotations are found out at once")
+def test_a_save_finds_out_no_annotations_of_classes():
+    names = cells("class Leaf: pass\nclass Tree:\n    leaf: Leaf\ntree = Tree()")
+    result = of_user(names)
+    assert "__annotations_cache__" not in {**vars(names["Tree"]), **vars(result["Tree"])}
+    assert result["Tree"].__annotations__ == {"leaf": result["Leaf"]}
