@@ -6,6 +6,7 @@ import collections
 import dataclasses
 import enum
 import io
+import itertools
 import math
 import random
 import types
@@ -19,6 +20,8 @@ def state(value: Any) -> Any:
         return value.__getstate__()
     if hasattr(value, "__dict__"):
         return vars(value)
+    if type(value) is itertools.count:  # from Python 3.14 on only its text tells
+        return repr(value)
     return value.__reduce_ex__(4)[1:] if not isinstance(value, type) else None
 
 

@@ -14,6 +14,7 @@ from nls_jupyter.saved_state.kinds import module_of, owner_of
 from nls_jupyter.saved_state.looks import Look, home_of
 from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.reducers import attributes_are_held
+from nls_jupyter.saved_state.wrappers import counted_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -107,7 +108,7 @@ def _reduce_callbacks(note: Callable[[str], None], registry: Any) -> Any:
     kind: Any = type(registry)
     stand_in = kind.__new__(kind)
     vars(stand_in).update(vars(registry))
-    CALLBACK_NUMBERS.put(stand_in, itertools.count(int(repr(numbers).removeprefix("count(").removesuffix(")"))))
+    CALLBACK_NUMBERS.put(stand_in, itertools.count(*counted_by(numbers)))
     return stand_in.__reduce_ex__(5)
 
 

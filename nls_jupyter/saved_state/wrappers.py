@@ -64,6 +64,8 @@ def handlers(regions: Regions) -> dict[type, Callable[[Any], Any] | None]:
         **dict.fromkeys(_VIEWS, functools.partial(_reduce_dict_view, regions.note)),
         **dict.fromkeys(_BARE_ITERATORS, functools.partial(_reduce_iterator, regions.note)),
         itertools.groupby: functools.partial(_reduce_groups, regions.note),
+        itertools.count: lambda counting: (itertools.count, counted_by(counting)),
+        itertools.repeat: lambda again: (itertools.repeat, _repeated_by(again)),
     }
 
 
@@ -83,7 +85,22 @@ def lookers() -> dict[type, Callable[[Any], Look | None]]:
         queue.SimpleQueue: lambda line: Look(children=tuple(_waiting_in(line))),
         **dict.fromkeys(_VIEWS, _look_at_dict_view),
         functools.cached_property: lambda found: Look(children=attributes_of(found)),
+        itertools.count: lambda counting: Look(children=counted_by(counting)),
+        itertools.repeat: lambda again: Look(children=_repeated_by(again)),
     }
+
+
+def counted_by(counting: itertools.count[Any]) -> tuple[Any, ...]:
+    """What one is made of that goes on as this does; from Python 3.14 on `itertools` does not say it."""
+    parts = tuple(part for part in gc.get_referents(counting) if part is not itertools.count)
+    # What is counted by one with numbers of a machine's size is not kept as objects.
+    return parts if len(parts) > 1 else (int(repr(counting).removeprefix("count(").removesuffix(")")),)
+
+
+def _repeated_by(again: itertools.repeat[Any]) -> tuple[Any, ...]:
+    what = next((part for part in gc.get_referents(again) if part is not itertools.repeat), itertools.repeat)
+    left = operator.length_hint(again, -1)  # what is without end has none
+    return (what,) if left < 0 else (what, left)
 
 
 def _reduce_reference(reference: weakref.ref[Any]) -> Any:

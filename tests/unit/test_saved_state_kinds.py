@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 import warnings
 
@@ -114,3 +115,18 @@ def test_groups_that_are_gone_over_go_on_or_it_is_said(taken, changed):
     if not changed:
         groups = cells(f"import itertools\ngroups = itertools.groupby([1, 1, 1, 2, 2, 3])\n{taken}")["groups"]
         assert [(key, [*group]) for key, group in result["groups"]] == [(key, [*group]) for key, group in groups]
+
+
+def test_what_counts_or_repeats_goes_on_where_it_was():
+    result = roundtrip("""
+import itertools
+part = [1]
+made = [itertools.count(3), itertools.count(-1), itertools.count(1 << 70), itertools.count(0.5, 2)]
+made += [itertools.count(1, 3), itertools.repeat(part, 3), itertools.repeat(part)]
+made += [itertools.repeat(itertools.repeat, 1)]
+for one in made: next(one)
+""")
+    assert not result.unsaved
+    rest = [list(itertools.islice(one, 2)) for one in result["made"]]
+    assert rest == [[4, 5], [0, 1], [(1 << 70) + 1, (1 << 70) + 2], [2.5, 4.5], [4, 7], [[1], [1]], [[1], [1]], []]
+    assert rest[5][0] is rest[6][0] is result["part"]
