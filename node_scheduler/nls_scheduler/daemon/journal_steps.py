@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import stat
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -75,10 +76,13 @@ def last_step_at(path: Path) -> float:
 @contextmanager
 def _opened(path: Path) -> Iterator[sqlite3.Connection]:
     try:
-        if not path.is_file():
-            raise JournalError(f"There is no journal {path}.")
+        is_file = stat.S_ISREG(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        is_file = False
     except OSError as error:  # what is above it may not be searched, or its name is too long
         raise JournalError(f"{path} cannot be read as a journal: {error.strerror}.") from error
+    if not is_file:
+        raise JournalError(f"There is no journal {path}.")
     try:
         read_only = f"{path.absolute().as_uri()}?mode=ro"
         with closing(sqlite3.connect(read_only, uri=True, timeout=LOCK_TIMEOUT_S)) as database:
