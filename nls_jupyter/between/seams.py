@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 # -- Python -----------------------------------------------------------------------------------------------------------
-_PYTHON = "3.11 to 3.13"
+_PYTHON = "3.11 to 3.14"
 
 INTERPRETER_FLAGS: Final = Seam(
     "subprocess",

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import math
 import random
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -239,7 +240,7 @@ def test_tuples_that_rows_share_are_not_multiplied():
     labels = tuple(f"label {n}" for n in range(50))
     gc.collect()  # it looks no more into a tuple of texts from now on, nor into dicts of those
     rows = [{"number": n, "labels": labels} for n in range(COUNT)]
-    assert not any(map(gc.is_tracked, rows))
+    assert not any(map(gc.is_tracked, rows)) or sys.version_info >= (3, 14)  # which looks into every dict
     assert len({id(row["labels"]) for row in same(rows)}) == 1
 
 
@@ -305,8 +306,8 @@ def test_what_another_name_changes_while_it_is_pickled_is_pickled_as_it_is_then(
 
 def test_rows_that_are_read_in_come_back_untracked_by_the_collector_as_they_were():
     rows = ROWS["dicts"]()
-    assert not any(map(gc.is_tracked, rows))
-    assert not any(map(gc.is_tracked, Roundtrip({"rows": rows})["rows"]))
+    are_tracked = any(map(gc.is_tracked, rows))
+    assert any(map(gc.is_tracked, Roundtrip({"rows": rows})["rows"])) == are_tracked == (sys.version_info >= (3, 14))
 
 
 def test_rows_without_room_are_named_and_the_other_names_come_back():
