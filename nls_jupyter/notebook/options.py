@@ -26,6 +26,7 @@ class _Parser(ArgumentParser):
     def __init__(self, *args: Any, **options: Any) -> None:
         self.options: list[str] = []
         super().__init__(*args, **options)
+        self.color = False  # since Python 3.14: escapes of terminals, which stand in errors and pages as well
 
     def add_argument(self, *names: str, **options: Any) -> argparse.Action:
         action = super().add_argument(*names, **options)
