@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     """What Pillow pickles, the palette with its mode, and attributes."""
 
 _WAYS: Final = ("__getstate__", "__setstate__", "__reduce__", "__reduce_ex__")
-_PIXELS: Final = frozenset({"im", "_im", "map"})
 #: Of Pillow's own objects these consist of plain values. Others read the file.
 _PLAIN: Final = frozenset({"ImagePalette", "ImageFileDirectory_v1", "ImageFileDirectory_v2"})
 _WITHOUT_FILE: Final = "an image comes back without its file, as the frame that it shows"
@@ -45,7 +44,7 @@ def _reduce(note: Callable[[str], None], image: Any) -> Any:
     palette = (image.getpalette(None), image.im.getpalettemode()) if image.mode in {"P", "PA"} else None
     if _has_more_frames(image):
         note(_WITHOUT_FILE)
-    own = {name: value for name, value in vars(image).items() if name not in _PIXELS and not _is_of_its_file(value)}
+    own = {name: value for name, value in vars(image).items() if not _is_of_its_file(value)}
     return copyreg.__newobj__, (kind,), (state, palette, own), None, None, fill  # type: ignore[attr-defined]
 
 
@@ -57,7 +56,10 @@ def _has_more_frames(image: Any) -> bool:
 
 
 def _is_of_its_file(value: Any) -> bool:
-    """Whether an attribute is a file, or something of Pillow's that reads one; its types in C claim to be Python's."""
+    """Whether an attribute is a file, or something of Pillow's that reads one, or the pixels.
+
+    Its types in C claim to be Python's.
+    """
     kind = type(value)
     if issubclass(kind, (io.IOBase, mmap.mmap)):
         return True
