@@ -1,13 +1,16 @@
-"""Objects of the user's that IPython holds: magics, printers of types, hooks of events, transformers of cells."""
+"""Objects of the user's that IPython holds: magics, printers of types, hooks, completers, transformers of cells."""
 
 from __future__ import annotations
 
 import types
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.hooks import CommandChainDispatcher
+
 from nls_jupyter.saved_state.places import Place, is_librarys_code, is_librarys_object, name_of, of_list
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Hashable, Iterator
 
     from nls_jupyter.saved_state.places import Entry
@@ -26,6 +29,8 @@ def of_shell(shell: Any) -> tuple[Place, ...]:
         of_list("input transformer", lambda: shell.input_transformers_post, is_librarys_object),
         of_list("AST transformer", lambda: shell.ast_transformers, is_librarys_object),
         _custom_errors(shell),
+        _set_hooks(shell),
+        _completers(shell),
     )
 
 
@@ -90,3 +95,52 @@ def _custom_errors(shell: Any) -> Place:
         shell.custom_exceptions, shell.CustomTB = kinds, types.MethodType(handler, shell)
 
     return Place("error handler", entries, put)
+
+
+def _set_hooks(shell: Any) -> Place:
+    """What `set_hook` was given, also for texts that are completed; IPython makes a method of its own of each."""
+
+    def entries() -> Iterator[tuple[Hashable, Entry]]:
+        for *where, chain in _chains(shell):
+            for priority, method in list(chain):
+                is_method, function = _unbound(method, shell)
+                if is_method:
+                    yield (*where, id(function)), (*where, priority, function)
+
+    def put(name: str, text: str | None, pattern: re.Pattern[str] | None, priority: int, function: Any) -> None:
+        if (name, text, pattern, id(function)) not in dict(entries()):
+            shell.set_hook(name, function, priority, text, pattern)
+
+    return Place("IPython hook", entries, put, lambda key, parts: f"{key[0]} {name_of(parts[-1])}", is_librarys_code)
+
+
+def _chains(shell: Any) -> Iterator[tuple[str, str | None, re.Pattern[str] | None, CommandChainDispatcher]]:
+    """Each with its hook's name and, for `complete_command`, the text or the pattern that it is for."""
+    for name, chain in shell.hooks.items():
+        if isinstance(chain, CommandChainDispatcher):  # else somebody has set it without `set_hook`
+            yield name, None, None, chain
+    for name, table in shell.strdispatchers.items():
+        yield from ((name, text, None, chain) for text, chain in table.strs.items())
+        yield from ((name, None, pattern, chain) for pattern, chain in table.regexs.items())
+
+
+def _completers(shell: Any) -> Place:
+    """What `set_custom_completer` was given, of which IPython makes methods, and what cells have appended there."""
+
+    def entries() -> Iterator[tuple[Hashable, Entry]]:
+        for position, matcher in enumerate(shell.Completer.custom_matchers):
+            is_method, function = _unbound(matcher, shell.Completer)
+            yield id(function), (position, is_method, function)
+
+    def put(position: int, is_method: bool, function: Any) -> None:  # noqa: FBT001 - a part of an entry
+        if id(function) not in dict(entries()):
+            matcher = types.MethodType(function, shell.Completer) if is_method else function
+            shell.Completer.custom_matchers.insert(position, matcher)
+
+    return Place("completer", entries, put, lambda _, parts: name_of(parts[-1]), is_librarys_code)
+
+
+def _unbound(method: Any, owner: Any) -> tuple[bool, Any]:
+    """Whether it is a method of `owner`'s, and the function then, which is the user's."""
+    is_method = isinstance(method, types.MethodType) and method.__self__ is owner
+    return is_method, method.__func__ if is_method else method

@@ -495,6 +495,27 @@ def test_cells_and_results_are_there_under_the_names_and_in_the_order_that_ipyth
     assert carried_on(before, after) == []
 
 
+def test_hooks_and_completers_that_ipython_was_given_are_called_by_the_next():
+    given = (
+        "ip, opened = get_ipython(), []\n"
+        "def edit(shell, filename, linenum=None, wait=True): opened.append((shell is ip, filename))\n"
+        "ip.set_hook('editor', edit)\n"
+        "ip.set_hook('complete_command', lambda shell, event: ['--epochs'], str_key='train')\n"
+        "ip.set_hook('complete_command', edit, re_key='^ev')\n"
+        "def words(completer, text): return [text + '_more']\n"
+        "def things(context): return {'completions': []}\n"
+        "ip.set_custom_completer(words); ip.Completer.custom_matchers.append(things)\n"
+    )
+    there = (
+        "ip.hooks.editor('x.py'); assert opened == [(True, 'x.py')]\n"
+        "known = ip.strdispatchers['complete_command']\n"
+        "for_train, = known.flat_matches('train'); assert for_train(None) == ['--epochs']\n"
+        "for_eval, = known.flat_matches('evaluate'); assert for_eval.__func__ is edit\n"
+        "first, second = ip.Completer.custom_matchers; assert first('w') == ['w_more'] and second is things\n"
+    )
+    assert carried_on(given, there) == []
+
+
 @pytest.mark.parametrize("name", thinned(["_", "__", "___"], 3, "names that IPython has too"))
 def test_a_name_of_underscores_that_a_cell_has_bound_is_the_users(name):
     before = f"words = {{}}\ndef {name}(text): return words.get(text, text)\n#%%\n6 * 7\n#%%\nwords['x'] = 'y'\n"
