@@ -31,6 +31,7 @@ def of_shell(shell: Any) -> tuple[Place, ...]:
         _custom_errors(shell),
         _set_hooks(shell),
         _completers(shell),
+        _methods(shell),
     )
 
 
@@ -138,6 +139,21 @@ def _completers(shell: Any) -> Place:
             shell.Completer.custom_matchers.insert(position, matcher)
 
     return Place("completer", entries, put, lambda _, parts: name_of(parts[-1]), is_librarys_code)
+
+
+def _methods(shell: Any) -> Place:
+    """What cells set in the place of IPython's own methods: `get_ipython().showtraceback = short`."""
+
+    def entries() -> Iterator[tuple[Hashable, Entry]]:
+        for name, method in list(vars(shell).items()):
+            is_method, function = _unbound(method, shell)
+            if isinstance(function, (types.FunctionType, types.MethodType)) and name != "CustomTB":  # see above
+                yield name, (name, is_method, function)
+
+    def put(name: str, is_method: bool, function: Any) -> None:  # noqa: FBT001 - a part of an entry
+        setattr(shell, name, types.MethodType(function, shell) if is_method else function)
+
+    return Place("method of IPython", entries, put, comes_by_itself=is_librarys_object)
 
 
 def _unbound(method: Any, owner: Any) -> tuple[bool, Any]:

@@ -516,6 +516,21 @@ def test_hooks_and_completers_that_ipython_was_given_are_called_by_the_next():
     assert carried_on(given, there) == []
 
 
+def test_what_cells_have_set_in_the_place_of_ipythons_own_methods_is_there_again():
+    given = (
+        "ip, shown = get_ipython(), []\n"
+        "usual = ip.showtraceback\n"
+        "def short(*arguments, **options): shown.append(usual)\n"
+        "ip.showtraceback = short\n"
+        "ip._showtraceback = (lambda shell, *arguments: shown.append(shell)).__get__(ip)\n"
+    )
+    there = (
+        "assert ip.showtraceback is short and usual.__self__ is ip\n"
+        "ip.showtraceback(); ip._showtraceback(); assert shown == [usual, ip]"
+    )
+    assert carried_on(given, there) == []
+
+
 @pytest.mark.parametrize("name", thinned(["_", "__", "___"], 3, "names that IPython has too"))
 def test_a_name_of_underscores_that_a_cell_has_bound_is_the_users(name):
     before = f"words = {{}}\ndef {name}(text): return words.get(text, text)\n#%%\n6 * 7\n#%%\nwords['x'] = 'y'\n"
