@@ -73,6 +73,13 @@ def test_a_body_of_10_mb_is_refused_with_a_problem_object_while_it_is_still_bein
     assert shared_daemon.status()["workloads"] == []
 
 
+@pytest.mark.parametrize("path", ["/livez", "/v1/status", "/v1/events", "/nothing"])
+def test_a_large_body_where_none_is_read_is_not_kept_until_it_has_come(shared_daemon: DaemonProcess, path: str) -> None:
+    with shared_daemon.connection() as connection:
+        connection.sendall(f"GET {path} HTTP/1.1\r\nHost: nls\r\nContent-Length: {2 * MIB}\r\n\r\n".encode())
+        assert answer_of(connection) == b"HTTP/1.1 400 Bad Request\r\n\r\n"
+
+
 def test_our_own_client_reads_why_its_body_was_refused(shared_daemon: DaemonProcess) -> None:
     async def submit_much() -> None:
         client = await DaemonClient.connect(shared_daemon.socket)

@@ -8,7 +8,7 @@ import logging
 from functools import partial
 from http import HTTPStatus
 from importlib import resources
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from tornado import web, websocket
 from tornado.iostream import StreamClosedError
@@ -25,6 +25,9 @@ from nls_scheduler.wire.errors import Problem
 from nls_scheduler.wire.protocol import MAX_BODY_BYTES, REPORTS, REPORTS_HEADER, SECRET_HEADER, clean_text
 
 if TYPE_CHECKING:
+    from tornado.http1connection import HTTP1Connection
+    from tornado.httputil import HTTPServerRequest
+
     from nls_scheduler.daemon.daemon import Daemon
     from nls_scheduler.views.entries import Entry
 
@@ -254,10 +257,20 @@ class Supervisor(Answering, websocket.WebSocketHandler):
             log.debug("not sent, the supervisor has gone: %.200s", text)
 
 
+class Routes(web.Application):
+    """Tornado's."""
+
+    def get_handler_delegate(self, request: HTTPServerRequest, target_class: Any, *args: Any, **kwargs: Any) -> Any:
+        """For a handler that takes no body, tornado keeps all of one in memory: a small one is enough."""
+        if not issubclass(target_class, WithBody):
+            cast("HTTP1Connection", request.connection).set_max_body_size(MAX_BODY_BYTES)
+        return super().get_handler_delegate(request, target_class, *args, **kwargs)
+
+
 def application(daemon: Daemon, client_timeout_s: float) -> web.Application:
     """All routes. A follower of the events that reads nothing for `client_timeout_s` is let go."""
     settings = {"daemon": daemon, "fairness": Fairness()}
-    return web.Application(
+    return Routes(
         [
             (r"/livez", Livez, settings),
             (r"/readyz", Readyz, settings),
