@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from tornado.iostream import StreamClosedError
@@ -19,6 +20,8 @@ class MaskedProtocol(WebSocketProtocol13):
     async def _receive_frame(self) -> None:
         self._begins = True
         await super()._receive_frame()
+        # Tornado goes on as long as there is more to read: pings without end would keep everybody else waiting.
+        await asyncio.sleep(0)
 
     async def _read_bytes(self, n: int) -> bytes:
         """Tornado's; the first bytes of a frame say whether it is masked."""
