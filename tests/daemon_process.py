@@ -71,7 +71,11 @@ class DaemonProcess:
         """Returns when it accepts connections."""
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(self._command, env=self.environment, stdout=log, stderr=log)
-        wait_until(lambda: locate.answers(self.socket) or self.process.poll() is not None)
+        try:
+            wait_until(lambda: locate.answers(self.socket) or self.process.poll() is not None)
+        except AssertionError:
+            self.kill()  # one that begins to serve later would serve for ever
+            raise
         assert self.process.poll() is None, self.log
 
     def stop(self) -> None:

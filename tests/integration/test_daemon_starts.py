@@ -28,6 +28,19 @@ from nls_scheduler.wire.holder import holder_of
 from waiting import wait_until
 
 
+def test_a_daemon_that_does_not_serve_in_time_is_not_left_to_serve_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def give_up(_: object) -> None:
+        raise AssertionError("not within no time at all")
+
+    late = DaemonProcess(tmp_path)
+    monkeypatch.setattr("daemon_process.wait_until", give_up)
+    with pytest.raises(AssertionError, match="no time at all"):
+        late.start()
+    assert late.process is None
+
+
 def test_a_second_daemon_on_the_same_socket_is_refused_and_the_first_goes_on(daemon: DaemonProcess) -> None:
     second = daemon.nls("up", "--simulate", "1x1GiB")
     assert second.returncode == 3
