@@ -15,8 +15,7 @@ from nls_jupyter.saved_state.kinds import content_of, is_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-#: What a class has that function under.
-OF_CLASSES: Final = "__annotate_func__"
+_OF_CLASSES: Final = "__annotate_func__"
 _EACH_CLASS_HAS: Final = ("__module__", "__doc__")
 _VALUES: Final = 1
 _NAMES_ITS_CLASS: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
@@ -36,6 +35,11 @@ def kept_by(function: types.FunctionType) -> tuple[str, Any]:
     except Exception:  # noqa: BLE001 - it runs what the user has written
         return "__annotate__", annotate
     return ("__annotate__", annotate) if as_found else ("__annotations__", found)
+
+
+def kept_by_class(kind: type) -> dict[str, Any]:
+    """What a class has for that by its name, which cloudpickle leaves out."""
+    return {name: value for name, value in content_of(kind).items() if name == _OF_CLASSES}
 
 
 def without_any(function: types.FunctionType) -> types.FunctionType:

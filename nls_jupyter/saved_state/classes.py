@@ -38,8 +38,7 @@ def as_written(kind: type, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
     """
     make, made_of, (state, slots), *more = reduced
     state.pop(_FOUND, None)
-    if annotated.OF_CLASSES in vars(kind):  # which cloudpickle leaves out
-        state[annotated.OF_CLASSES] = vars(kind)[annotated.OF_CLASSES]
+    state.update(annotated.kept_by_class(kind))
     places = {name: place for place, name in enumerate(vars(kind))}
     if typing_constructs.is_typed_dict(kind):
         meta, name, _, body, tracker, *_ = made_of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import CLASS_BY_REFERENCE, CLASS_CONTENT, CLASS_NUMBER, CLASS_TRACKER, GIVE_TO_CLASS
-from nls_jupyter.saved_state import enumerated, unheard
+from nls_jupyter.saved_state import annotated, enumerated, unheard
 from nls_jupyter.saved_state.kinds import content_of, line_of, module_of, name_of
 from nls_jupyter.saved_state.looks import importable
 
@@ -30,6 +30,7 @@ def reduce(kind: type[enum.Enum]) -> Any:
     if CLASS_BY_REFERENCE.here()(kind):
         return NotImplemented
     state, slots = CLASS_CONTENT.here()(kind)
+    state.update(annotated.kept_by_class(kind))
     content = content_of(kind)
     members: Mapping[str, Any] = content["_member_map_"]
     left_out = {*members, *_MADE_WITH_IT}

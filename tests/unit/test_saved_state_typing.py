@@ -248,6 +248,7 @@ def test_overloads_are_known_in_the_next_process_but_one():
 
 
 SINCE_3_14 = """
+    import enum
     class Tree:
         leaf: Leaf
         kind = int
@@ -257,6 +258,8 @@ SINCE_3_14 = """
         more: Tree
     def look(at: Leaf, up: Tree): ...
     def changed(at: int): ...
+    class Kinds(enum.Enum):
+        one: Leaf = 1
     changed.__annotations__["at"] = str
     own = look.__annotate__
 """
@@ -266,7 +269,7 @@ SINCE_3_14 = """
 def test_annotations_that_name_what_comes_later_are_found_out_later():
     after = """
         import functools
-        for one in (Tree, Tree.grow, look):
+        for one in (Tree, Tree.grow, look, Kinds):
             try: one.__annotations__
             except NameError: continue
             raise AssertionError(one)
@@ -275,6 +278,7 @@ def test_annotations_that_name_what_comes_later_are_found_out_later():
         assert Tree.__annotations__ == {"leaf": Leaf} and look.__annotations__ == {"at": Leaf, "up": Tree}
         assert Tree.grow.__annotations__ == {"by": int, "to": Leaf, "return": Tree}
         assert functools.wraps(look)(lambda at: 0).__annotations__ == look.__annotations__
+        assert Kinds.__annotations__ == {"one": Leaf} and Kinds(1) is Kinds.one
         assert own is look.__annotate__
         assert [name for name in vars(Tree) if name != "__annotations_cache__"] == names
     """
