@@ -10,7 +10,7 @@ from test_saved_state_modules import carried  # noqa: F401 - a fixture
 
 from left_out import thinned
 from saved_state_processes import carried_on
-from saved_state_roundtrip import Roundtrip, roundtrip
+from saved_state_roundtrip import Roundtrip, cells, of_user
 
 FRESH = "import io, logging, sys\nlog, other = logging.getLogger('mine'), logging.getLogger('other')\n"
 LINES = """
@@ -109,7 +109,7 @@ def test_one_that_waits_for_its_first_line_still_does(tmp_path):
 
 
 def test_one_that_writes_what_cannot_be_opened_again_is_named(tmp_path):
-    result = roundtrip(f"""
+    before = cells(f"""
 import logging
 class Zipped(logging.FileHandler):
     def _open(self):
@@ -118,6 +118,8 @@ class Zipped(logging.FileHandler):
 fh = Zipped({str(tmp_path / "a.gz")!r})
 fine = [1]
 """)
+    result = of_user(before)
+    before["fh"].close()
     assert result["fine"] == [1]
     assert set(result.unsaved) == {"fh"}
 
