@@ -74,7 +74,7 @@ def saved(namespace: dict[str, Any], **options: Any) -> Iterator[tuple[list[int]
 def cells(source: str) -> dict[str, Any]:
     """The namespace that a notebook would have after these lines, `__main__`'s as in IPython."""
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(source, "<cell>", "exec"), namespace)
+    exec(compile(source, "<cell>", "exec", dont_inherit=True), namespace)
     return namespace
 
 
