@@ -9,6 +9,7 @@ from nls_jupyter.notebook.status_bars import bar
 from nls_jupyter.supervisor.notices import clock_time, ordinal
 from nls_scheduler.units.sizes import format_bytes, format_each
 from nls_scheduler.wire.errors import WITHOUT_GPU
+from nls_scheduler.wire.told import how_many_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,7 @@ class GpuStatus:
         return f"<div><p>{escape(self.headline())}</p>{gpus}{table}</div>"
 
     def _row(self, workload: Mapping[str, Any]) -> tuple[str, ...]:
-        gpus = len(workload["gpus"]) or workload["gpu_count"]
+        gpus = how_many_gpus(workload)
         return (
             "→" if workload["id"] == self._own_id else "",
             workload["name"],

@@ -14,6 +14,7 @@ from nls_scheduler.processes.whose_files import name_of
 from nls_scheduler.units.clock import local_time
 from nls_scheduler.units.sizes import format_amount, format_bytes, format_each
 from nls_scheduler.wire.errors import WITHOUT_GPU
+from nls_scheduler.wire.told import how_many_gpus
 
 if TYPE_CHECKING:
     from nls_scheduler.cli.types import Subparsers
@@ -161,7 +162,7 @@ def _workload(workload: dict[str, Any], labels: dict[str, str], *, alike: bool) 
         phase += f" (kept until {local_time(workload['keep_until'])})"
     if workload["position"] is not None:
         phase += f" ({workload['position']}. in line)"
-    gpus = len(workload["gpus"]) or workload["gpu_count"]
+    gpus = how_many_gpus(workload)
     return [
         f"{name} ({workload['id'][:ID_SHOWN]})" if alike or name != workload["name"] else name,
         phase,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nls_scheduler.wire.errors import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class Told(dict[str, Any]):
@@ -18,6 +21,11 @@ class Told(dict[str, Any]):
             "(`nls down`, then `nls up`, or its service). GPU processes go on meanwhile."
         )
         raise Problem(409, "Daemon too old", detail, "server")
+
+
+def how_many_gpus(workload: Mapping[str, Any]) -> int:
+    """On how many Gpus a workload is, or is to be; `workload`: its status entry."""
+    return len(workload["gpus"]) or int(workload["gpu_count"])
 
 
 def read_told(text: str | bytes) -> Any:

@@ -9,6 +9,7 @@ from tornado.template import Loader
 from nls_scheduler.units.clock import local
 from nls_scheduler.units.sizes import format_bytes, format_each
 from nls_scheduler.views.bars import pieces
+from nls_scheduler.wire.told import how_many_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +38,7 @@ def page(seen: Seen | None, why_not: str, name_of: Callable[[int], str], nonce: 
         format_each=format_each,
         gpus=gpus,
         history=[] if seen is None else seen.history[: -HISTORY_SHOWN - 1 : -1],
+        how_many_gpus=how_many_gpus,
         local=local,
         message=why_not if seen is None else seen.status["message"],
         name_of=name_of,

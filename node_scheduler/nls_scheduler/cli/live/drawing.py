@@ -15,6 +15,7 @@ from nls_scheduler.cli.status import ID_SHOWN
 from nls_scheduler.units.clock import local, local_time
 from nls_scheduler.units.sizes import format_bytes
 from nls_scheduler.views.bars import pieces
+from nls_scheduler.wire.told import how_many_gpus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -200,7 +201,7 @@ def place_text(workload: Mapping[str, Any]) -> str:
 
 def sizes_text(workload: Mapping[str, Any]) -> str:
     """Used, requested and limit on all of its Gpus, in the unit of the limit: `6.2 / 8 / 16 GiB`."""
-    gpus = len(workload["gpus"]) or workload["gpu_count"]
+    gpus = how_many_gpus(workload)
     limit_bytes = gpus * workload["limit_bytes"]
     number, _, unit = format_bytes(limit_bytes).partition(" ")
     factor = limit_bytes / float(number) if float(number) else 1
