@@ -10,10 +10,12 @@ import pytest
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.commands import StartProcess, SuspendProcess
 from nls_scheduler.core.model.ids import CommandId, WorkloadId
+from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.workload import Order
 from nls_scheduler.core.step import step
 from stage import TOTAL, Stage
+from told import Told
 
 if TYPE_CHECKING:
     from nls_scheduler.core.model.state import NodeState
@@ -481,3 +483,54 @@ def test_a_suspend_that_the_journal_lost_is_answered_as_if_it_had_not() -> None:
     stage.node.complete(suspends)
     stage.node.settle()
     assert stage.workload("alice").saved_bytes
+
+
+def test_who_came_and_is_on_its_way_out_since_the_journal_lost_its_end_is_told_to_have_come() -> None:
+    """Of a process that goes nobody had read that it had come, and its way to another Gpu was no move."""
+    told = Told(1)
+    told.stage._ids["alice"] = alice = told.stage.node.submit(name="alice")
+    known = told.stage.node.state
+    told.stage.completes("alice")
+    told.entries.clear()
+    told.stage.node.tell(ev.SuspendRequested(told.stage.node.now, alice, "suspended by its user"))
+    told.stage.node.go_down()
+    told.stage.node.come_back_behind(known)
+    told.stage.node.report(alice)
+    assert told.stage.phase("alice") == "suspending"
+    assert told.events == [("started", None, "GPU 0")]
+
+
+@pytest.mark.parametrize("priority", [50, 100])
+def test_who_was_admitted_since_the_journal_lost_its_end_has_its_home_whatever_its_queue_may_have_by_now(
+    priority: int,
+) -> None:
+    """The queue had no limit then, nor a quota."""
+    stage = Stage(1)
+    stage.notebook("alice", 1.0)
+    stage.command("bob", 0.5, priority=priority)
+    known = stage.node.state
+    stage.ends("alice")
+    assert stage.home("bob") == [0]
+    stage.changes(queues=(Queue("default", quota={"*": 0.0}, limit={"*": 0.0}),))
+    stage.node.go_down()
+    stage.node.come_back_behind(known)
+    stage.node.report(stage.workload("bob").id)
+    assert stage.home("bob") == [0]
+    assert stage.runs("bob")
+
+
+def test_homes_of_those_that_have_not_reported_since_the_journal_lost_its_end_may_be_others_by_now() -> None:
+    stage = Stage(3)
+    stage.gang("red", 2)
+    known = stage.node.state
+    assert [stage.home(name) for name in ("red-0", "red-1")] == [[0], [1]]
+    stage.health(0, healthy=False)
+    stage.dies("red-0")
+    stage.after(40)
+    assert [stage.gpu(name) for name in ("red-0", "red-1")] == [1, 2]
+    stage.node.go_down()
+    stage.node.come_back_behind(known)
+    stage.node.report(stage.workload("red-0").id)
+    assert [stage.home(name) for name in ("red-0", "red-1")] == [[1], [1]]
+    stage.node.report(stage.workload("red-1").id)
+    assert [stage.home(name) for name in ("red-0", "red-1")] == [[1], [2]]

@@ -105,6 +105,16 @@ def test_one_of_a_gang_that_cannot_move_does_not_grow_beyond_its_gpu() -> None:
         grows(stage, "red-0", 0.75)
 
 
+def test_who_stays_on_a_gpu_that_is_out_of_service_does_not_grow_beyond_it() -> None:
+    """Nobody comes to such a Gpu, and its own room was not asked: it read that it may use more than the Gpu has."""
+    stage = Stage(2)
+    stage.command("runs", 0.5, limit=1.0)
+    stage.health(0, healthy=False)
+    assert grows(stage, "runs", 1.0) == [[0]]
+    with pytest.raises(Problem, match="nobody on GPU 0 can make room"):
+        grows(stage, "runs", 1.25)
+
+
 def test_more_may_be_promised_only_to_who_takes_turns() -> None:
     stage = Stage(1, oversubscribe=1.5)
     stage.gang("red", 2, request=0.25, limit=1.0)

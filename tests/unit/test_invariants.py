@@ -464,6 +464,33 @@ def test_an_admission_beyond_a_limit_is_said() -> None:
     a_sentence_is_broken((stage.node.state, state, ()), "with which a is above its limit")
 
 
+def test_an_admission_beyond_a_limit_is_said_of_who_reports_what_was_known() -> None:
+    """A report from Gpus of which the journal knows nothing gives a home there; any other gives none."""
+    stage = Stage(2, queues=(Queue("a", limit={"default": 1.0}),))
+    for name in ("first", "second"):
+        stage.command(name, queue="a")
+    before = replace(stage.node.state, unreported=frozenset({stage.workload("second").id}))
+    state = record(stage, "second", home=(stage.uuid(1),))
+    a_sentence_is_broken((before, state, ()), "with which a is above its limit")
+    found = record(stage, "second", home=(stage.uuid(1),), current=(stage.uuid(1),), phase=Phase.RUNNING)
+    assert not [each for each in broken(before, found, ()) if "above its limit" in each.instead]
+    elsewhere = record(stage, "second", home=(stage.uuid(1),), current=(stage.uuid(0),), phase=Phase.RUNNING)
+    a_sentence_is_broken((before, elsewhere, ()), "with which a is above its limit")
+
+
+def test_homes_and_plans_beyond_a_gpu_are_said_as_soon_as_everybody_has_reported() -> None:
+    stage = two()
+    gpu = (stage.uuid(0),)
+    state = record(stage, "bob", home=gpu, spec=replace(stage.workload("bob").spec, request_bytes=TOTAL))
+    plan = {key: replace(each, home=gpu, target=gpu) for key, each in state.plan.items()}
+    state = replace(state, plan=plan, unreported=frozenset({stage.workload("alice").id}))
+    told = ("home requests on GPU 0 are more than it has", "the plan puts more requests on GPU 0 than it has")
+    for quiet, is_said in ((state.at + 1.0, False), (state.at, True)):
+        quiet_state = replace(state, quiet_until=quiet)
+        said = [each.instead for each in broken(quiet_state, quiet_state, ())]
+        assert [any(each.startswith(sentence) for each in said) for sentence in told] == [is_said, is_said]
+
+
 def test_a_home_from_before_a_lowered_limit_may_stay() -> None:
     stage = Stage(2, queues=(Queue("a"),))
     for name in ("first", "second"):

@@ -76,13 +76,24 @@ def _asks_for_more(state: NodeState, old: WorkloadSpec, new: WorkloadSpec) -> bo
 
 
 def _full_without_it(state: NodeState, workload: Workload) -> Gpu | None:
-    """A Gpu of its home that has not that much beside all others at home there; who has to stay keeps its home."""
+    """A Gpu of its home that has not that much beside all others at home there; who has to stay keeps its home.
+
+    One that is out of service is nobody's new home: there those count who stay on it.
+    """
     paper = Paper(state)
     for other in state.workloads.values():
         if other.home and other.id != workload.id:
             paper.give(other, other.home)
-    healthy = (uuid for uuid in workload.home if uuid in paper.free)
-    return next((state.gpus[uuid] for uuid in healthy if not paper.has_home_room(workload, uuid)), None)
+    for uuid in dict.fromkeys((*workload.home, *state.plan[workload.id].target)):
+        gpu = state.gpus[uuid]
+        if uuid in paper.free:
+            is_full = uuid in workload.home and not paper.has_home_room(workload, uuid)
+        else:
+            staying = [w for w in state.workloads.values() if uuid in state.plan[w.id].target]
+            is_full = sum(w.spec.request_bytes for w in staying) > gpu.memory_total_bytes
+        if is_full:
+            return gpu
+    return None
 
 
 def _refused(why: str) -> Problem:

@@ -336,7 +336,11 @@ def _was_given_up(was: Workload, now: Workload) -> bool:
 
 
 def _is_there_and_must_go(event: events.Event, now: Workload) -> bool:
-    return isinstance(event, events.ProcessReady) and event.workload == now.id and now.phase is Phase.SUSPENDING
+    """Whether it has come to its Gpu and is on its way from there already, maybe by an order that nobody remembers."""
+    if not isinstance(event, events.ProcessReady | events.WorkloadReported) or event.workload != now.id:
+        return False
+    goes = isinstance(event, events.ProcessReady) or event.doing == Order.SUSPEND.value
+    return goes and now.phase is Phase.SUSPENDING
 
 
 def _has_left(was: Workload, now: Workload) -> bool:

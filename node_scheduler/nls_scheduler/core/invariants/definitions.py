@@ -14,11 +14,11 @@ from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.workload import Order, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.gpu import Gpu
-    from nls_scheduler.core.model.ids import GpuUuid
+    from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
     from nls_scheduler.core.model.pools import Pool
     from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState, PlanEntry
@@ -64,6 +64,23 @@ def on(state: NodeState, uuid: GpuUuid) -> list[Workload]:
 def is_ordered(workload: Workload, *orders: Order) -> bool:
     """Whether one of these commands is on its way to it, or being carried out."""
     return workload.pending is not None and workload.pending.order in orders
+
+
+def unheard_of(state: NodeState) -> Collection[WorkloadId]:
+    """Of whom the daemon knows what its journal says alone, which may have lost its end; nobody later on."""
+    return state.unreported if state.at < state.quiet_until else ()
+
+
+def was_found_there(step: Step, workload: Workload) -> bool:
+    """Whether its home may be where its process was found: of what was ordered there, a journal has lost every word.
+
+    So it is with whom nobody knew, and with whose report tells of Gpus of which the journal knew nothing.
+    """
+    was = step.before.workloads.get(workload.id)
+    if was is None:
+        return bool(workload.current) and not is_ordered(workload, Order.START)
+    is_new = workload.id in step.before.unreported and workload.current != was.current
+    return is_new and set(workload.home) <= set(workload.current)
 
 
 def most_gpus(spec: WorkloadSpec) -> int:

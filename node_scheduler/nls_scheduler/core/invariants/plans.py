@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.invariants.definitions import may_borrow, name_of
+from nls_scheduler.core.invariants.definitions import may_borrow, name_of, unheard_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,9 +42,13 @@ def who_may_not_borrow_goes_home_only(step: Step) -> Iterator[str]:
 
 
 def planned_requests_fit(step: Step) -> Iterator[str]:
-    """The requests that the plan puts on a Gpu are never more than it has."""
+    """The requests that the plan puts on a Gpu are never more than it has.
+
+    Who has not reported since a restart is planned where it was, and may be elsewhere by now.
+    """
+    heard = [(w, entry) for w, entry in step.planned if w.id not in unheard_of(step.state)]
     for uuid, gpu in step.state.gpus.items():
-        planned = sum(w.spec.request_bytes for w, entry in step.planned if uuid in entry.target)
+        planned = sum(w.spec.request_bytes for w, entry in heard if uuid in entry.target)
         if planned > gpu.memory_total_bytes:
             yield f"the plan puts more requests on {name_of(gpu)} than it has"
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from nls_scheduler.core.invariants.definitions import is_ordered, pool_of
-from nls_scheduler.core.model.workload import Order
+from nls_scheduler.core.invariants.definitions import pool_of, was_found_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -46,8 +45,7 @@ def _admissions(step: Step) -> Iterator[tuple[Workload, str, str]]:
     """Whose home has grown, by the planner's choice or its user's, in which pool, and each queue where that counts."""
     for workload in step.state.workloads.values() if step.state.policy.queues else ():
         was = step.before.workloads.get(workload.id)
-        brought_back = was is None and workload.current and not is_ordered(workload, Order.START)
-        if brought_back or workload.given_home is not None or not workload.home:
+        if was_found_there(step, workload) or workload.given_home is not None or not workload.home:
             continue
         had = () if was is None else was.home
         asks_for_more = was is not None and workload.spec.request_bytes > was.spec.request_bytes

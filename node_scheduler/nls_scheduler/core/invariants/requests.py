@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nls_scheduler.core.invariants.definitions import most_gpus, name_of, on, pool_of
+from nls_scheduler.core.invariants.definitions import most_gpus, name_of, on, pool_of, unheard_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ def requests_now_fit(step: Step) -> Iterator[str]:
     Nobody comes then, and somebody leaves, as `planned_requests_fit` says. Who has not reported since a restart may be
     elsewhere by now: nothing is ordered before that is known.
     """
-    unheard = step.state.unreported if step.state.at < step.state.quiet_until else ()
+    unheard = unheard_of(step.state)
     for uuid, gpu in step.state.gpus.items():
         there = [w for w in on(step.state, uuid) if w.id not in unheard]
         asked = {w.id: w.spec.request_bytes for w in on(step.before, uuid)}
@@ -37,10 +37,11 @@ def requests_at_home_fit(step: Step) -> Iterator[str]:
     """The requests at home on a Gpu are never more than it has, or than its pool promises of it.
 
     What nobody placed can take a home's room at any time, and a cluster's scheduler may give more homes than there is
-    room; such a home is reported, not forbidden.
+    room; such a home is reported, not forbidden. Who has not reported since a restart may be at home elsewhere by now.
     """
+    unheard = unheard_of(step.state)
     for uuid, gpu in step.state.gpus.items():
-        at_home = [w for w in step.state.workloads.values() if uuid in w.home]
+        at_home = [w for w in step.state.workloads.values() if uuid in w.home and w.id not in unheard]
         if not gpu.healthy or any(w.given_home for w in at_home):
             continue
         pool, home = pool_of(step.state, gpu), sum(w.spec.request_bytes for w in at_home)
