@@ -143,6 +143,11 @@ class Keeper:
             self.usable = self.process.alive
         return self.usable
 
+    @property
+    def has_died(self) -> bool:
+        """Whether the process is dead, and nobody here ended it: that its end will tell. Asks the system, too."""
+        return self.process is not None and self.ordered_end is None and not self.process.alive
+
     async def launch(self, environment: Mapping[str, str | None], arguments: Sequence[str] = ()) -> GpuProcess:
         """Start a process; it is not usable before `bring_back`. Raises LaunchFailed."""
         await self.end("another GPU process takes its place")

@@ -42,6 +42,7 @@ class FakeKeeper:
     usable = False
     suspending = False
     saved: Any = None
+    has_died = False
 
     def __init__(self, executing: bool) -> None:
         self.executing = executing
@@ -237,6 +238,22 @@ def test_who_was_killed_for_a_stop_that_nobody_carried_out_reads_that_the_daemon
         why = "the GPU process was ended by the node's daemon, as this kernel did not answer: bob needs GPU 0"
         assert await until_told(orders) == why
         assert why[1:] in log.as_text()
+
+    asyncio.run(story())
+
+
+def test_a_stop_that_finds_the_process_dead_leaves_it_to_its_end_to_say_so() -> None:
+    """A kernel that stood still hears of both at once, in any order: nobody was taken off by this one."""
+
+    async def story() -> None:
+        client, keeper, log = FakeClient(), FakeKeeper(executing=False), NoticeLog()
+        keeper.has_died, keeper.process = True, SimpleNamespace(pid=1, start_time=2)
+        orders = Orders(cast("Any", client), {"id": "w", "gpus": ["GPU 0"]}, cast("Any", keeper), log, lambda: None)
+        await orders._carry_out(STOP)
+        assert (client.link.sent, log.take_unread()) == ([], [])
+        await orders.ended_by_itself(keeper.process, KILLED)
+        assert "ended by the node's daemon" in await until_told(orders)
+        assert [event for event, _ in client.link.sent] == ["process_exited"]
 
     asyncio.run(story())
 
