@@ -245,7 +245,11 @@ class Histories(RuleBasedStateMachine):
         reported=st.lists(st.integers(0, 20), max_size=4),
     )
     def the_daemon_is_killed_and_starts_again(self, carried_out, killed, cells, reported):
-        """What is carried out, dies or runs meanwhile is learnt from the supervisors' reports."""
+        """What is carried out, dies or runs meanwhile is learnt from the supervisors' reports.
+
+        It begins with all that there was, so that the journal could be written up to here.
+        """
+        cannot_be_written, self.written = self.written is not None, None
         self.node.go_down()
         for choice in carried_out:
             self.complete(choice, back=False)
@@ -261,6 +265,8 @@ class Histories(RuleBasedStateMachine):
             waiting = sorted(self.node.unreported & self.node.state.workloads.keys())
             if waiting:
                 self.node.report(waiting[choice % len(waiting)])
+        if cannot_be_written:
+            self.the_journal_cannot_be_written_from_now_on()
 
     @rule()
     def the_journal_cannot_be_written_from_now_on(self):
