@@ -155,11 +155,7 @@ class Leases:
 
     def take(self, workload: WorkloadId, peer: Peer) -> None:
         """`peer` looks after `workload` from now on."""
-        self.drop(workload)
-        pidfd = os.dup(peer.pidfd)
-        self._pidfds[workload] = pidfd
-        self._holders[workload] = peer.process
-        asyncio.get_running_loop().add_reader(pidfd, self._on_end, workload)
+        self._hold(workload, os.dup(peer.pidfd), peer.process)
 
     def holder(self, workload: WorkloadId) -> ProcessId | None:
         """Who looks after `workload`; `None`: nobody, or a process in a pid namespace that cannot be seen from here."""
@@ -175,11 +171,14 @@ class Leases:
         if record is None or record.id != holder or has_ended(pidfd):
             os.close(pidfd)
             return False
+        self._hold(workload, pidfd, holder)
+        return True
+
+    def _hold(self, workload: WorkloadId, pidfd: int, holder: ProcessId | None) -> None:
         self.drop(workload)
         self._pidfds[workload] = pidfd
         self._holders[workload] = holder
         asyncio.get_running_loop().add_reader(pidfd, self._on_end, workload)
-        return True
 
     def drop(self, workload: WorkloadId) -> None:
         """Nobody needs to look after `workload` any more. Idempotent."""
