@@ -80,7 +80,7 @@ FIRST = {
     "make_room": "stories/test_consolidation",
     "migration": "unit/test_migration",
     "of_a_gang": "stories/test_gangs",
-    "of_a_report": "stories/test_journal_lost",
+    "of_a_report": "stories/test_restarts",
     "of_a_workload": "stories/test_evidence",
     "of_an_end": "stories/test_evidence",
     "of_the_node": "stories/test_evidence",
