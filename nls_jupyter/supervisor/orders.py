@@ -320,7 +320,7 @@ class Orders:
     async def _stop(self, command: CommandMessage) -> None:
         self._stop_reason = command.reason
         self._stop_came.set()
-        if not self.over and self._keeper.has_died:
+        if not self.over and self._keeper.process is self._was_ready and self._keeper.has_died:
             return  # this kernel stood still, and the daemon has ended it: `ended_by_itself` tells so
         if not self.over and not await self.standing.let_go():
             return  # it is told when the driver lets it go, or by its end

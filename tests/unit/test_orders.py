@@ -242,20 +242,33 @@ def test_who_was_killed_for_a_stop_that_nobody_carried_out_reads_that_the_daemon
     asyncio.run(story())
 
 
+def found_dead(client: FakeClient, log: NoticeLog) -> Orders:
+    keeper = FakeKeeper(executing=False)
+    keeper.has_died, keeper.process = True, SimpleNamespace(pid=1, start_time=2)
+    return Orders(cast("Any", client), {"id": "w", "gpus": ["GPU 0"]}, cast("Any", keeper), log, lambda: None)
+
+
 def test_a_stop_that_finds_the_process_dead_leaves_it_to_its_end_to_say_so() -> None:
     """A kernel that stood still hears of both at once, in any order: nobody was taken off by this one."""
 
     async def story() -> None:
-        client, keeper, log = FakeClient(), FakeKeeper(executing=False), NoticeLog()
-        keeper.has_died, keeper.process = True, SimpleNamespace(pid=1, start_time=2)
-        orders = Orders(cast("Any", client), {"id": "w", "gpus": ["GPU 0"]}, cast("Any", keeper), log, lambda: None)
+        client, log = FakeClient(), NoticeLog()
+        orders = found_dead(client, log)
+        orders._was_ready = process = cast("Any", orders._keeper.process)
         await orders._carry_out(STOP)
         assert (client.link.sent, log.take_unread()) == ([], [])
-        await orders.ended_by_itself(keeper.process, KILLED)
+        await orders.ended_by_itself(process, KILLED)
         assert "ended by the node's daemon" in await until_told(orders)
         assert [event for event, _ in client.link.sent] == ["process_exited"]
 
     asyncio.run(story())
+
+
+def test_a_stop_that_finds_a_process_dead_that_was_never_ready_answers_itself() -> None:
+    """Nobody follows the end of one that still starts, but whoever starts it."""
+    client = FakeClient()
+    asyncio.run(found_dead(client, NoticeLog())._carry_out(STOP))
+    assert [event for event, _ in client.link.sent] == ["process_exited"]
 
 
 def test_who_was_killed_without_a_stop_reads_by_what(monkeypatch: pytest.MonkeyPatch) -> None:
