@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from nls_scheduler.core.model.commands import Command
     from nls_scheduler.core.model.events import Event
+    from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.views.entries import Entry
 
 
@@ -34,11 +35,29 @@ class Told:
         node = self.stage.node
         node.go_down()
         happens()
+        self._begin_anew(node.state)
+        node.come_back()
+        self._everybody_reports()
+
+    def lost(self, happens: Callable[[], object]) -> None:
+        """Something happens of which nothing comes into the journal; the daemon dies, and another one begins."""
+        node, written = self.stage.node, len(self._kept)
+        known = node.state
+        happens()
+        node.go_down()
+        del self._kept[written:]
+        self._begin_anew(known)
+        node.come_back_behind(known)
+        self._everybody_reports()
+
+    def _begin_anew(self, known: NodeState) -> None:
         self.entries.clear()
         self._recorder = Recorder()
         kept = [from_record(json.loads(json.dumps(as_record(entry)))) for entry in self._kept]
-        self._recorder.go_on_after(kept, decode(json.loads(json.dumps(encode(node.state)))))
-        node.come_back()
+        self._recorder.go_on_after(kept, decode(json.loads(json.dumps(encode(known)))))
+
+    def _everybody_reports(self) -> None:
+        node = self.stage.node
         for workload in sorted(node.unreported):
             node.report(workload)
         self.stage.after(1)

@@ -489,15 +489,36 @@ def test_who_came_and_is_on_its_way_out_since_the_journal_lost_its_end_is_told_t
     """Of a process that goes nobody had read that it had come, and its way to another Gpu was no move."""
     told = Told(1)
     told.stage._ids["alice"] = alice = told.stage.node.submit(name="alice")
-    known = told.stage.node.state
-    told.stage.completes("alice")
-    told.entries.clear()
-    told.stage.node.tell(ev.SuspendRequested(told.stage.node.now, alice, "suspended by its user"))
-    told.stage.node.go_down()
-    told.stage.node.come_back_behind(known)
-    told.stage.node.report(alice)
-    assert told.stage.phase("alice") == "suspending"
-    assert told.events == [("started", None, "GPU 0")]
+
+    def comes_and_goes() -> None:
+        told.stage.completes("alice")
+        told.stage.node.tell(ev.SuspendRequested(told.stage.node.now, alice, "suspended by its user"))
+
+    told.lost(comes_and_goes)
+    assert told.events == [("started", None, "GPU 0"), ("suspended", "GPU 0", None), ("resumed", None, "GPU 0")]
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_who_came_or_went_elsewhere_since_the_journal_lost_its_end_is_told_to_have_been_found_there(
+    moved: bool,
+) -> None:
+    """The way there is lost; the history had nothing of it, and of the next way a part or all, by chance."""
+    told = Told(2)
+    told.stage.notebook("alice")
+    if not moved:
+        told.stage.user_suspends("alice")
+
+    def goes_on() -> None:
+        if moved:
+            told.stage.user_migrates("alice", 1)
+        told.stage.cell_starts("alice")
+
+    told.lost(goes_on)
+    is_on = f"GPU {told.stage.gpu('alice')}"
+    assert told.events == [("adopted", None, is_on)]
+    told.stage.cell_ends("alice")
+    told.stage.user_migrates("alice", 0 if moved else 1)
+    assert told.events[1:] == [("moved", is_on, "GPU 0" if moved else "GPU 1")]
 
 
 @pytest.mark.parametrize("priority", [50, 100])

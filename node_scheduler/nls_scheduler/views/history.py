@@ -128,6 +128,9 @@ class Recorder:
                 found.append(self._thawed(after, was, now))
             elif was.phase is Phase.STARTING and (now.phase is Phase.RUNNING or _is_there_and_must_go(event, now)):
                 found += (_with_losses(entry, event) for entry in self._arrived(before, was, after, now))
+            elif isinstance(event, events.WorkloadReported) and workload_id == about and _was_found_there(was, now):
+                self._told.discard(workload_id)
+                found.append(self._entry(after, now, "adopted", Why(Reason.ADOPTED), to=now.current))
             elif isinstance(event, events.VariablesLost) and workload_id == about:
                 found.append(_with_losses(self._entry(after, now, "lost", said(event.reason)), event))
             elif now.phase is Phase.FAILED and was.phase is not Phase.FAILED:
@@ -341,6 +344,13 @@ def _is_there_and_must_go(event: events.Event, now: Workload) -> bool:
         return False
     goes = isinstance(event, events.ProcessReady) or event.doing == Order.SUSPEND.value
     return goes and now.phase is Phase.SUSPENDING
+
+
+def _was_found_there(was: Workload, now: Workload) -> bool:
+    """Whether it came to where it is by orders of which a journal has lost every word: its report alone tells it."""
+    if now.phase not in (Phase.RUNNING, Phase.SUSPENDING):
+        return False
+    return was.current != now.current or was.phase not in (Phase.RUNNING, now.phase)
 
 
 def _has_left(was: Workload, now: Workload) -> bool:
