@@ -114,10 +114,7 @@ class Recorder:
             if was is now and workload_id != about and not untold:
                 continue
             if was is None:
-                if now is not None and now.phase is Phase.QUEUED:
-                    found.append(self._entry(after, now, "queued", _plan_reason(after, now)))
-                elif now is not None and isinstance(event, events.WorkloadAdopted):
-                    found.append(self._entry(after, now, "adopted", Why(Reason.ADOPTED), to=now.current))
+                found += [] if now is None else self._new(event, after, now)
                 continue
             if workload_id == about:
                 found += self._interrupted(before, event, was)
@@ -130,7 +127,7 @@ class Recorder:
                 found += (_with_losses(entry, event) for entry in self._arrived(before, was, after, now))
             elif isinstance(event, events.WorkloadReported) and workload_id == about and _was_found_there(was, now):
                 self._told.discard(workload_id)
-                found.append(self._entry(after, now, "adopted", Why(Reason.ADOPTED), to=now.current))
+                found.append(self._adopted(after, now))
             elif isinstance(event, events.VariablesLost) and workload_id == about:
                 found.append(_with_losses(self._entry(after, now, "lost", said(event.reason)), event))
             elif now.phase is Phase.FAILED and was.phase is not Phase.FAILED:
@@ -138,6 +135,16 @@ class Recorder:
             else:
                 found += self._stranded(after, now)
         return found
+
+    def _new(self, event: events.Event, after: NodeState, now: Workload) -> Iterator[Entry]:
+        """A workload that nobody knew."""
+        if now.phase is Phase.QUEUED:
+            yield self._entry(after, now, "queued", _plan_reason(after, now))
+        elif isinstance(event, events.WorkloadAdopted):
+            yield self._adopted(after, now)
+
+    def _adopted(self, after: NodeState, now: Workload) -> Entry:
+        return self._entry(after, now, "adopted", Why(Reason.ADOPTED), to=now.current)
 
     def _interrupted(self, state: NodeState, event: events.Event, workload: Workload) -> Iterator[Entry]:
         """A cell that was told to end, once somebody says that it was: its end may have been heard before."""
