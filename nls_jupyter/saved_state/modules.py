@@ -12,11 +12,10 @@ import importlib
 import sys
 import types
 from dataclasses import dataclass, field
-from importlib.abc import MetaPathFinder
-from importlib.machinery import SourceFileLoader
-from typing import TYPE_CHECKING, Any
+from importlib.machinery import SourceFileLoader, SourcelessFileLoader
+from typing import TYPE_CHECKING, Any, Final
+from zipimport import zipimporter
 
-from nls_jupyter.between.after_import import found_behind
 from nls_jupyter.between.held_signals import held
 from nls_jupyter.between.seams import ABC_CONTENT
 from nls_jupyter.saved_state import looks
@@ -25,14 +24,16 @@ from nls_jupyter.saved_state.kinds import content_of, is_of, module_of, name_of
 from nls_jupyter.saved_state.manifest import MissingName, describe, type_name
 from nls_jupyter.saved_state.origins import is_the_users
 from nls_jupyter.saved_state.pickler import Probe, Rules
-from nls_jupyter.saved_state.watchdog import SaveEndsError
+from nls_jupyter.saved_state.watchdog import IMPORTING, SaveEndsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from importlib.machinery import ModuleSpec
 
     from nls_jupyter.saved_state.graph import Component
 
+#: They execute what is written in Python, for imports and for whoever loads a module from a file himself.
+LOADERS: Final[tuple[Any, ...]] = (SourceFileLoader, SourcelessFileLoader, zipimporter)
 # Of a class: what Python makes of its source, and what others note there.
 _NOT_CONTENT = frozenset({"__dict__", "__weakref__", "__slotnames__", "__doc__", "__module__", ABC_CONTENT.name})
 # What is replaced as a whole, never changed.
@@ -48,6 +49,7 @@ class _Fresh:
     """A module as its import left it.
 
     Attributes:
+        spec: the module's own.
         values: what is told apart by identity alone, by path.
         others: the paths of everything else.
         identities: of components, by their first label (see `graph.Component`).
@@ -55,6 +57,7 @@ class _Fresh:
         held: what the identities are made of.
     """
 
+    spec: ModuleSpec
     values: dict[str, Any] = field(default_factory=dict)
     others: set[str] = field(default_factory=set)
     identities: dict[str, bytes] = field(default_factory=dict)
@@ -63,42 +66,43 @@ class _Fresh:
 
 
 class UserModules:
-    """The modules that are imported from the user's own files from now on."""
+    """The modules that are imported, or loaded otherwise, from the user's own files from now on."""
 
     def __init__(self) -> None:
         self._fresh: dict[str, _Fresh] = {}
 
     def follow(self) -> None:
-        """Look at each module once it is imported. Called once in a process."""
-        sys.meta_path.insert(0, _Finder(self))
+        """Look at each module once it is executed. Called once in a process."""
+        for loader in LOADERS:
+            loader.exec_module = self._telling(loader.exec_module)
+
+    def _telling(self, execute: Callable[[Any, types.ModuleType], None]) -> Callable[[Any, types.ModuleType], None]:
+        def exec_module(loader: Any, module: types.ModuleType) -> None:
+            execute(loader, module)
+            self.executed(module)
+
+        # Python leaves the code that imports out of tracebacks.
+        exec_module.__code__ = exec_module.__code__.replace(co_filename=IMPORTING)
+        return exec_module
 
     @held()
-    def imported(self, module: types.ModuleType) -> None:
-        """Called by the import system when a module was executed, for the first time or again."""
-        fresh = self._fresh[module.__name__] = _Fresh()
-        rules = Rules(())
-        graph = Graph(rules.lookers, rules.leaves, (), lambda: None)
-        values = {}
-        for path, value in _contents(module):
-            if _is_whole(value):
-                fresh.values[path] = value
-            else:
-                fresh.others.add(path)
-                values[_label(module.__name__, path)] = value
-                graph.add(_label(module.__name__, path), value)
-        for component in graph.components():
-            fresh.identities[component.names[0]] = component.identities
-            fresh.held += component.held
-            if component.digest is None:
-                probe = Probe({}, rules, [])
-                fresh.unsavable |= {name for name in component.names if probe.why_not(values[name]) is not None}
+    def executed(self, module: types.ModuleType) -> None:
+        """Called by loaders when a module was executed, for the first time or again."""
+        spec = getattr(module, "__spec__", None)
+        if spec is None or not is_the_users(spec.name, spec.origin):
+            return
+        was_there = spec.name in sys.modules
+        if _is_of(sys.modules.setdefault(spec.name, module), spec):  # else nobody can import this one
+            self._fresh[spec.name] = _as_it_is(module, spec)
+        if not was_there:  # whoever has loaded it may yet put it there
+            sys.modules.pop(spec.name, None)
 
     def names(self) -> dict[str, Any]:
         """What may have to be saved of the modules, by label; `is_fresh` tells what need not be."""
         found: dict[str, Any] = {}
         for name, fresh in self._fresh.items():
             module = sys.modules.get(name)
-            if not is_of(module, types.ModuleType):
+            if not is_of(module, types.ModuleType) or not _is_of(module, fresh.spec):
                 continue
             there = set()
             for path, value in _contents(module):
@@ -136,6 +140,33 @@ class UserModules:
             except BaseException as error:  # noqa: BLE001 - named, and the others are put back
                 lost.append(MissingName(label, type_name(value), describe(error)))
         return lost
+
+
+def _as_it_is(module: types.ModuleType, spec: ModuleSpec) -> _Fresh:
+    fresh = _Fresh(spec)
+    rules = Rules(())
+    graph = Graph(rules.lookers, rules.leaves, (), lambda: None)
+    values = {}
+    for path, value in _contents(module):
+        if _is_whole(value):
+            fresh.values[path] = value
+        else:
+            fresh.others.add(path)
+            values[_label(spec.name, path)] = value
+            graph.add(_label(spec.name, path), value)
+    for component in graph.components():
+        fresh.identities[component.names[0]] = component.identities
+        fresh.held += component.held
+        if component.digest is None:
+            probe = Probe({}, rules, [])
+            fresh.unsavable |= {name for name in component.names if probe.why_not(values[name]) is not None}
+    return fresh
+
+
+def _is_of(module: Any, spec: ModuleSpec) -> bool:
+    """Whether a module is of a spec: its module itself, or what that has put in its own place."""
+    own = vars(module).get("__spec__") if is_of(module, types.ModuleType) else None
+    return own is None or own is spec
 
 
 def _label(module: str, path: str) -> str:
@@ -188,31 +219,3 @@ def _home_of(code: Any) -> str:
     if is_of(code, type):
         return module_of(code)
     return code.__module__ if type(code.__module__) is str else ""
-
-
-class _Finder(MetaPathFinder):
-    """Asks those behind it, and has the user's own modules tell when they are executed."""
-
-    def __init__(self, modules: UserModules) -> None:
-        self._modules = modules
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: types.ModuleType | None = None,
-    ) -> ModuleSpec | None:
-        """See the base class."""
-        spec = found_behind(self, fullname, path, target)
-        if spec is not None and type(spec.loader) is SourceFileLoader and is_the_users(fullname, spec.origin):
-            spec.loader.exec_module = self._telling(spec.loader)  # type: ignore[method-assign]
-        return spec
-
-    def _telling(self, loader: SourceFileLoader) -> Any:
-        execute = loader.exec_module
-
-        def exec_module(module: types.ModuleType) -> None:
-            execute(module)
-            self._modules.imported(module)
-
-        return exec_module

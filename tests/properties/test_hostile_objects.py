@@ -16,7 +16,7 @@ from effort import examples
 from hostile_objects import HOSTILE, hostile
 from nls_jupyter.gpu_process.warm_imports import Imports
 from nls_jupyter.saved_state import Interpreter, Saver
-from nls_jupyter.saved_state.modules import UserModules
+from nls_jupyter.saved_state.modules import LOADERS, UserModules
 from saved_state_roundtrip import restore
 
 OF_A_TEST = "hostile_of_a_test"
@@ -101,7 +101,8 @@ def test_every_healthy_name_is_back_and_each_hostile_one_is_back_or_named(data):
 def test_a_hostile_object_in_a_module_of_the_users_own_costs_neither_its_import_nor_a_save(what, tmp_path, monkeypatch):
     thing, _ = hostile(what)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    for loader in LOADERS:
+        monkeypatch.setattr(loader, "exec_module", loader.exec_module)
     setattr(sys, OF_A_TEST, thing)
     (tmp_path / "helpers_beside.py").write_text(f"import sys\nILL = sys.{OF_A_TEST}\nWELL = [1]\n")
     modules = UserModules()

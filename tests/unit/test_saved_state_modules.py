@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 
 import pytest
 from test_saved_state_interpreter import in_process
@@ -103,6 +104,50 @@ def carried(tmp_path):
 )
 def test_it_comes_back(carried, change, check):
     assert carried(change, f"assert {check}") == []
+
+
+_BY_PATH = """
+import importlib.util, json, sys
+def load(name, source):
+    spec = importlib.util.spec_from_file_location(name, source)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+"""
+
+
+def test_of_modules_that_cells_load_from_a_file_as_well(carried, tmp_path):
+    """Also where the name is another module's for Python: that one is looked at as nobody's who was loaded so."""
+    source = str(tmp_path / "helpers.py")
+    before = _BY_PATH + (
+        f"helpers = sys.modules['helpers'] = load('helpers', {source!r})\n"
+        f"from helpers import Net, register\nregister('a', 1); helpers.MODE = 'gpu'; Net.scale = 3\n"
+        f"other, second = load('json', {source!r}), load('helpers', {source!r})\n"
+        "def counts(register=other.register, seen=other.REGISTRY): register('b', 2); return len(seen)\n"
+        "counts(); del other, second"
+    )
+    after = (
+        "assert (helpers.MODE, helpers.REGISTRY, Net.scale) == ('gpu', {'a': 1}, 3) and register is helpers.register\n"
+        "assert counts() == 1 and json.dumps(1) == '1'"
+    )
+    assert carried(before, after) == []
+    assert not any(label.startswith("json") for label in carried.labels)
+
+
+def test_of_modules_in_a_zip_file_as_well(carried, tmp_path):
+    with zipfile.ZipFile(tmp_path / "packed.zip", "w") as packed:
+        packed.writestr("zipped.py", _HELPERS)
+    before = f"sys.path.insert(0, {str(tmp_path / 'packed.zip')!r})\nimport zipped; zipped.register('a', 1)"
+    assert carried(before, "assert zipped.REGISTRY == {'a': 1}") == []
+
+
+def test_a_module_that_cannot_be_executed_is_told_as_python_tells_it(carried, tmp_path):
+    (tmp_path / "ill.py").write_text("1 / 0")
+    before = (
+        "import traceback\ntry: import ill\nexcept ZeroDivisionError as error:\n"
+        "    files = [os.path.basename(step.filename) for step in traceback.extract_tb(error.__traceback__)[1:]]"
+    )
+    assert carried(f"import os\n{before}", "assert files == ['ill.py'], files") == []
 
 
 def test_what_nobody_changed_is_neither_saved_nor_named(carried):
