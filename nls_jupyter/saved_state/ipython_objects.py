@@ -23,6 +23,7 @@ def of_shell(shell: Any) -> tuple[Place, ...]:
     manager = shell.input_transformer_manager
     return (
         _magics(shell.magics_manager),
+        _formatters(shell.display_formatter),
         _printers(shell.display_formatter),
         *(_hooks(shell.events, event) for event in shell.events.callbacks),
         *(of_list(name, lambda name=name: getattr(manager, name), is_librarys_object) for name in _TRANSFORMERS),  # type: ignore[misc]
@@ -57,10 +58,24 @@ def _is_ipythons(magic: Any) -> bool:
     return type(magic).__name__ not in {"Alias", "MagicAlias"} and is_librarys_object(magic)
 
 
+def _formatters(display: Any) -> Place:
+    """Formatters of a class of the user's, for a type of MIME of their own or in the place of IPython's."""
+
+    def entries() -> Iterator[tuple[Hashable, Entry]]:
+        yield from ((mime, (mime, formatter)) for mime, formatter in list(display.formatters.items()))
+
+    def put(mime: str, formatter: Any) -> None:
+        display.formatters[mime] = formatter
+
+    return Place("formatter", entries, put, comes_by_itself=is_librarys_object)
+
+
 def _printers(formatter: Any) -> Place:
+    """Of IPython's formatters; those of the user's have theirs with them."""
+
     def formatters() -> dict[str, Any]:
         more = {"_ipython_display_": formatter.ipython_display_formatter, "bundle": formatter.mimebundle_formatter}
-        return {**formatter.formatters, **more}
+        return {mime: each for mime, each in {**formatter.formatters, **more}.items() if is_librarys_object(each)}
 
     def entries() -> Iterator[tuple[Hashable, Entry]]:
         for mime, printers in formatters().items():

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.saved_state.looks import Look
+from nls_jupyter.saved_state.places import is_librarys_object
 from nls_jupyter.saved_state.regions import UnsavableError
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def _running() -> Any:
 def _parts(shell: Any) -> dict[tuple[str, ...], Any]:
     parts: dict[tuple[str, ...], Any] = {(): shell}
     parts |= {(name,): getattr(shell, name) for name in _PARTS if hasattr(shell, name)}
-    return parts | {("display_formatter", mime): part for mime, part in shell.display_formatter.formatters.items()}
+    formatters = shell.display_formatter.formatters.items()
+    return parts | {("display_formatter", mime): part for mime, part in formatters if is_librarys_object(part)}
 
 
 @functools.cache

@@ -312,6 +312,29 @@ def test_environments_and_templates_of_cells_are_found_by_their_names_again():
     assert carried_on(before, after) == []
 
 
+def test_formatters_of_cells_show_what_cells_give():
+    before = (
+        "from IPython.core.formatters import BaseFormatter, PlainTextFormatter\n"
+        "from traitlets import ObjectName, Unicode\n"
+        "display = get_ipython().display_formatter\n"
+        "class Own(BaseFormatter):\n"
+        "    format_type, print_method = Unicode('application/x-own'), ObjectName('_repr_own_')\n"
+        "class Short(PlainTextFormatter):\n"
+        "    def __call__(self, shown): return super().__call__(shown)[:2]\n"
+        "own = display.formatters['application/x-own'] = Own(parent=display)\n"
+        "display.formatters['text/plain'] = Short(parent=display)\n"
+        "own.for_type(complex, lambda number: 'a number')\n"
+        "class Thing:\n    def _repr_own_(self): return 'mine'\n"
+    )
+    after = (
+        "assert display is get_ipython().display_formatter and display.formatters['application/x-own'] is own\n"
+        "assert own.parent is display and display.format(Thing())[0]['application/x-own'] == 'mine'\n"
+        "assert display.format(1j)[0]['application/x-own'] == 'a number'\n"
+        "assert display.format(12345)[0]['text/plain'] == '12'\n"
+    )
+    assert carried_on(before, after) == []
+
+
 def test_what_a_library_in_c_has_among_the_builtins_is_its_own():
     before = "import builtins, datetime\nbuiltins.__internals_of_c__, builtins.mine = datetime.datetime_CAPI, [1]\n"
     assert carried_on(before, "assert mine == [1] and not hasattr(__builtins__, '__internals_of_c__')\n") == []
