@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import copyreg
 import functools
 import importlib
@@ -10,7 +11,7 @@ import operator
 import sys
 import types
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between.code import reduce_code
 from nls_jupyter.saved_state import annotated, inline
@@ -21,6 +22,7 @@ from nls_jupyter.saved_state.regions import UnsavableError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+_PYTHONS_OWN: Final = dict(vars(builtins))
 # module, type, what to call it. A module that nobody imported has no objects.
 _UNSAVABLE = (
     ("socket", "socket", "a socket"),
@@ -123,6 +125,19 @@ def _reduce_method(method: Any) -> Any:
     if is_exported(method):
         return load_exported, (type(method.__self__).__module__, method.__name__)
     return NotImplemented
+
+
+def _reduce_builtin(function: Any) -> Any:
+    """Python's own is that also where a cell has put another one in its place, which often calls it."""
+    name = function.__name__
+    if _PYTHONS_OWN.get(name) is function and getattr(builtins, name, None) is not function:
+        return load_builtin, (name,)
+    return _reduce_method(function)
+
+
+def load_builtin(name: str) -> Any:
+    """What Python has among its builtins by itself; called by the unpickler."""
+    return _PYTHONS_OWN[name]
 
 
 def load_exported(module: str, name: str) -> Any:
@@ -273,5 +288,5 @@ HANDLERS: Mapping[type, Callable[[Any], Any]] = {
     types.CellType: _reduce_cell,
     types.CodeType: reduce_code,
     types.MethodType: _reduce_method,
-    types.BuiltinFunctionType: _reduce_method,
+    types.BuiltinFunctionType: _reduce_builtin,
 }

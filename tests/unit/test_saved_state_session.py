@@ -312,6 +312,19 @@ def test_environments_and_templates_of_cells_are_found_by_their_names_again():
     assert carried_on(before, after) == []
 
 
+def test_what_a_cell_has_put_in_the_place_of_a_builtin_goes_on_calling_pythons_own():
+    before = (
+        "import builtins, functools\nplain, said = print, []\n"
+        "def says(*words, **options): said.append(words); plain(*words, **options)\n"
+        "builtins.print, builtins.sorted = says, functools.partial(sorted, reverse=True)\n"
+    )
+    after = (
+        "assert builtins.print is says and print is says and type(plain) is type(len)\nprint('again')\n"
+        "assert said[-1] == ('again',) and sorted([1, 2]) == [2, 1]\n"
+    )
+    assert carried_on(before, after) == []
+
+
 def test_formatters_of_cells_show_what_cells_give():
     before = (
         "from IPython.core.formatters import BaseFormatter, PlainTextFormatter\n"
