@@ -5,13 +5,16 @@ from __future__ import annotations
 import atexit
 import builtins
 import functools
+import gc
 import itertools
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between.held_signals import handler_of
+from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.places import (
     Place,
     asked_by_a_cell,
@@ -43,6 +46,15 @@ _HOOKS = {
     "sys.breakpointhook": sys,
     "threading.excepthook": threading,
 }
+# Functions of cells, each with what sets it and what tells it.
+_FUNCTIONS: Final[dict[str, tuple[Callable[[Any], None], Callable[[], Any]]]] = {
+    "warnings.showwarning": (functools.partial(setattr, warnings, "showwarning"), lambda: warnings.showwarning),
+    "warnings.formatwarning": (functools.partial(setattr, warnings, "formatwarning"), lambda: warnings.formatwarning),
+    "sys.settrace": (sys.settrace, sys.gettrace),
+    "sys.setprofile": (sys.setprofile, sys.getprofile),
+    "threading.settrace": (threading.settrace, threading.gettrace),
+    "threading.setprofile": (threading.setprofile, threading.getprofile),
+}
 
 
 def of_process() -> tuple[Place, ...]:
@@ -51,6 +63,8 @@ def of_process() -> tuple[Place, ...]:
         Place("signal handler", _signal_handlers, _set_signal_handler, _name_of_signal, is_librarys_code),
         Place("builtin", _builtins, functools.partial(setattr, builtins)),
         Place("hook", _hooks, _set_hook, comes_by_itself=is_librarys_object),
+        Place("function", _functions, _set_function, comes_by_itself=_is_librarys),
+        of_list("callback of garbage collection", lambda: gc.callbacks, _is_librarys),
         of_list("import hook", lambda: sys.meta_path, is_librarys_object),
         of_list("path hook", lambda: sys.path_hooks, is_librarys_object),
     )
@@ -83,6 +97,21 @@ def _hooks() -> Iterator[tuple[Hashable, Entry]]:
 
 def _set_hook(path: str, hook: Any) -> None:
     setattr(_HOOKS[path], path.partition(".")[2], hook)
+
+
+def _functions() -> Iterator[tuple[Hashable, Entry]]:
+    for path, (_, get) in _FUNCTIONS.items():
+        yield path, (path, get())
+
+
+def _set_function(path: str, function: Any) -> None:
+    _FUNCTIONS[path][0](function)
+
+
+def _is_librarys(function: Any) -> bool:
+    """Whether it is none of the user's, whoever can import it: a debugger's is of no use without the debugger."""
+    called = function.func if isinstance(function, functools.partial) else function
+    return not is_the_users_module(getattr(called, "__module__", None))
 
 
 def at_exit() -> Place:

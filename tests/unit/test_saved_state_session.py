@@ -348,6 +348,24 @@ def test_formatters_of_cells_show_what_cells_give():
     assert carried_on(before, after) == []
 
 
+def test_functions_for_warnings_and_traces_and_collections_are_called_in_the_next():
+    before = (
+        "import functools, gc, logging, sys, threading, warnings\nlogging.captureWarnings(True)\n"
+        "def shown(*given, **options): pass\n"
+        "def trace(frame, event, argument): pass\n"
+        "def collected(phase, information): pass\n"
+        "warnings.showwarning = shown; warnings.formatwarning = lambda message, *more, **options: f'{message}!'\n"
+        "threading.settrace(trace); threading.setprofile(trace); sys.setprofile(functools.partial(trace))\n"
+        "sys.settrace(trace); gc.callbacks.append(collected)\n"
+    )
+    after = (
+        "assert warnings.showwarning is shown and warnings.formatwarning('x', UserWarning, '', 0) == 'x!'\n"
+        "assert threading.gettrace() is threading.getprofile() is sys.gettrace() is trace\n"
+        "assert sys.getprofile().func is trace and gc.callbacks.count(collected) == 1\n"
+    )
+    assert carried_on(before, after) == []
+
+
 def test_what_a_library_in_c_has_among_the_builtins_is_its_own():
     before = "import builtins, datetime\nbuiltins.__internals_of_c__, builtins.mine = datetime.datetime_CAPI, [1]\n"
     assert carried_on(before, "assert mine == [1] and not hasattr(__builtins__, '__internals_of_c__')\n") == []
