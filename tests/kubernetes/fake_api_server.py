@@ -306,7 +306,7 @@ class FakeApiServer:
         at, _, version = request.query.get("continue", f"0/{self._version}").partition("/")
         if int(version) < self._oldest:
             return _status(410, "The provided continue parameter is too old", {})
-        first, page = int(at), int(request.query.get("limit") or self.faults.page or len(items))
+        first, page = int(at), self.faults.page or len(items)
         metadata = {"resourceVersion": version}
         if first + page < len(items):
             metadata["continue"] = f"{first + page}/{version}"

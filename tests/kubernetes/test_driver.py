@@ -21,6 +21,7 @@ from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.simulator import GIB
 from nls_scheduler.daemon.peers import Peer
 from nls_scheduler.kubernetes_driver import held_starts, kubelet, reflector
+from nls_scheduler.kubernetes_driver.api import KubernetesApi
 from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
 from nls_scheduler.kubernetes_driver.pace import Pace
 from nls_scheduler.units.clock import awake_s, boottime_s
@@ -44,6 +45,7 @@ from objects import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from api_servers import ApiServer
@@ -334,6 +336,31 @@ def test_a_server_that_freezes_with_its_watches_open_is_noticed_and_so_is_its_co
         assert cluster._pods.trouble is None
 
     run(tmp_path, story, pace=QUIET)
+
+
+def test_whether_the_server_answers_is_asked_without_being_told_of_any_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes from an API server's cache (`resourceVersion=0`) has no limit: `computeListLimit` of its storage."""
+    told: list[int] = []
+    listed = KubernetesApi.list
+
+    async def counted(api: KubernetesApi, path: str, params: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
+        objects, version = await listed(api, path, params)
+        told.extend([len(objects)] if path == PODS else [])
+        return objects, version
+
+    def before(server: ApiServer) -> None:
+        for number in range(3):
+            server.put(PODS, pod(f"any-{number}"))
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: len(told) >= 3)
+        assert (told[0], set(told[1:])) == (3, {0})
+        assert cluster._pods.age_s == 0.0
+
+    monkeypatch.setattr(KubernetesApi, "list", counted)
+    run(tmp_path, story, before=before, pace=QUIET)
 
 
 def test_a_frozen_server_is_noticed_within_15_s() -> None:

@@ -58,8 +58,6 @@ class KubernetesApi:
     async def list(self, path: str, params: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
         """See `reflector.Api`."""
         items, version, following = _page(await self._call("GET", path, params))
-        if "limit" in params:
-            return items, version
         while following:
             # The version of all pages is that of the first, and may not be given again.
             more = {name: value for name, value in params.items() if name != "resourceVersion"}

@@ -132,7 +132,7 @@ class KubernetesCluster:
         host.metrics.register(metrics)
         self._held_starts = HeldStarts(self._events)
         host.metrics.register(self._held_starts)
-        self._heartbeat = Heartbeat(api, _PODS, {"fieldSelector": own}, reflectors, self._settings.pace)
+        self._heartbeat = Heartbeat(api, _PODS, own, reflectors, self._settings.pace)
         for asking in (self._elsewhere, self._dynamic):
             self._opened.push_async_callback(asking.close)
         others = (self._heartbeat.run(), self._events.run(), self._kubelet.run())

@@ -1,30 +1,31 @@
 """Whether the API server still answers: a watch on which nothing comes looks the same when nothing happens.
 
-One small read every few seconds, which the daemon's role allows: this node's pods from the server's cache, one at most.
+One small read every few seconds, which the daemon's role allows: the objects of a name that none can have, from the
+server's cache. It is no use to ask for one at most: what comes from the cache has no limit.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_scheduler.kubernetes_driver.pace import Pace, Rounds
 from nls_scheduler.kubernetes_driver.reflector import Api, ApiError, Reflector
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+_NO_NAME: Final = "metadata.name=_"
 
 
 class Heartbeat:
     """Tells the reflectors whether what they do not hear is silence or nothing new."""
 
-    def __init__(
-        self, api: Api, path: str, params: Mapping[str, str], reflectors: Sequence[Reflector[Any]], pace: Pace
-    ) -> None:
-        """`path` and `params`: a list that may be read."""
+    def __init__(self, api: Api, path: str, selector: str, reflectors: Sequence[Reflector[Any]], pace: Pace) -> None:
+        """`path` and `selector`: a list that may be read, and by which of its fields the server finds objects soon."""
         self._api = api
         self._path = path
-        self._params = {**params, "resourceVersion": "0", "limit": "1"}
+        self._params = {"fieldSelector": f"{selector},{_NO_NAME}", "resourceVersion": "0"}
         self._reflectors = reflectors
         self._pace = pace
         self._rounds = Rounds("Asking whether the API server still answers", pace)

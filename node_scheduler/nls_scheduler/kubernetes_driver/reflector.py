@@ -56,7 +56,7 @@ class Api(Protocol):
     """What the driver needs of an API server. Everything raises ApiError, and nothing else."""
 
     async def list(self, path: str, params: Params) -> tuple[list[dict[str, Any]], str]:
-        """The objects of a collection, of all its pages unless there is a `limit`, and its resourceVersion."""
+        """The objects of a collection, of all its pages, and its resourceVersion."""
 
     def watch(self, path: str, params: Params, timeout_s: float) -> AsyncIterator[dict[str, Any]]:
         """The events of a watch, until the server or the time ends it."""
