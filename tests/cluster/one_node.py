@@ -234,7 +234,8 @@ class OneNode:
             "selectedGPUGroups": [group],
         }
         head = {"apiVersion": "scheduling.run.ai/v1alpha2", "kind": "BindRequest"}
-        self.apply({**head, "metadata": {"name": name, "namespace": "notebooks"}, "spec": spec})
+        metadata = {"name": name, "namespace": "notebooks", "labels": {"selected-node": NAME}}
+        self.apply({**head, "metadata": metadata, "spec": spec})
 
     def notebooks(self, group: str, example: Path = EXAMPLE) -> None:
         """alice and bob of an example, in a group."""

@@ -396,6 +396,9 @@ def _selected(request: web.Request, namespace: str | None, written: dict[str, An
     metadata = written["metadata"]
     if namespace is not None and metadata.get("namespace") != namespace:
         return False
+    labels = (term.partition("=") for term in filter(None, request.query.get("labelSelector", "").split(",")))
+    if any(metadata.get("labels", {}).get(name) != wanted for name, _, wanted in labels):
+        return False
     for term in filter(None, request.query.get("fieldSelector", "").split(",")):
         field_name, _, wanted = term.partition("=")
         value: Any = written

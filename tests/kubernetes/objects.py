@@ -101,7 +101,7 @@ def bind_request(
     }
     if groups is not None:
         spec["selectedGPUGroups"] = groups
-    metadata = {"name": name, "namespace": "default", "uid": str(uuid.uuid4())}
+    metadata = {"name": name, "namespace": "default", "uid": str(uuid.uuid4()), "labels": {"selected-node": node}}
     return {"metadata": metadata, "spec": spec}
 
 

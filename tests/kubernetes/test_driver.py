@@ -20,7 +20,7 @@ from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.simulator import GIB
 from nls_scheduler.daemon.peers import Peer
-from nls_scheduler.kubernetes_driver import held_starts, kubelet, reflector
+from nls_scheduler.kubernetes_driver import bind_requests, held_starts, kubelet, reflector
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
 from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
 from nls_scheduler.kubernetes_driver.pace import Pace
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from api_servers import ApiServer
+    from nls_scheduler.kubernetes_driver.bind_requests import BindRequest
     from nls_scheduler.kubernetes_driver.driver import KubernetesCluster
 
 
@@ -374,6 +375,33 @@ def test_a_node_without_a_driver_is_not_ready(tmp_path: Path) -> None:
         assert "sees no GPU" in str(cluster.not_ready)
 
     run(tmp_path, story)
+
+
+def test_a_node_is_not_told_what_kai_scheduler_decides_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """KAI labels each of its BindRequests with its node (`createBindRequest`)."""
+    told: set[str] = set()
+
+    as_record = bind_requests.bind_request
+
+    def read(written: Mapping[str, Any]) -> BindRequest | None:
+        told.add(written["metadata"]["name"])
+        return as_record(written)
+
+    def before(server: ApiServer) -> None:
+        server.put(BIND_REQUESTS, bind_request("listed"))
+        server.put(BIND_REQUESTS, bind_request("listed-elsewhere", node="node-b"))
+
+    async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await until(lambda: told)
+        await do(lambda: server.put(BIND_REQUESTS, bind_request("told-elsewhere", node="node-b")))
+        await do(lambda: server.put(BIND_REQUESTS, bind_request("told")))
+        await until(lambda: len(cluster._bind_requests.records) == 2)
+        assert told == {"listed", "told"}
+
+    monkeypatch.setattr(bind_requests, "bind_request", read)
+    run(tmp_path, story, before=before)
 
 
 LATE = replace(PACE, spread_s=3600.0)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from nls_scheduler.kubernetes_driver.resource_claims import ClaimedDevice
 
 PATH: Final = "/apis/scheduling.run.ai/v1alpha2/bindrequests"
+_NODE_LABEL: Final = "selected-node"
+_LABEL_LIMIT: Final = 63
 FRACTION: Final = "Fraction"
 REGULAR: Final = "Regular"
 MIG: Final = "MigInstance"
@@ -47,6 +49,11 @@ class BindRequest:
     over: bool = False
     claimed: tuple[ClaimedDevice, ...] = ()
     claimed_bytes: Mapping[str, int | None] = field(default_factory=dict)
+
+
+def selector(node: str) -> str:
+    """The label that KAI gives to each request for `node` (`createBindRequest`); empty: a node cannot be a label."""
+    return f"{_NODE_LABEL}={node}" if len(node) <= _LABEL_LIMIT else ""
 
 
 def bind_request(written: Mapping[str, Any]) -> BindRequest | None:

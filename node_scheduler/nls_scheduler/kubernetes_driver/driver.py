@@ -118,7 +118,8 @@ class KubernetesCluster:
         self._pods = self._follow(_PODS, own, self._pod, uid=pod_uid)
         self._nodes = self._follow("/api/v1/nodes", f"metadata.name={self._settings.node}", node_record)
         self._node = OwnNode(self._settings.node, self._nodes)
-        self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, of_all_nodes=True)
+        ours = bind_requests.selector(self._settings.node)
+        self._bind_requests = self._follow(bind_requests.PATH, "", self._bind_request, labels=ours, of_all_nodes=True)
         slices = self._follow(resource_slices.PATH, own, resource_slices.resource_slice, optional=True)
         self._dynamic = DynamicResources(api, slices, self._changed, again_s=self._settings.pace.most_s)
         self._maps = self._follow_map(self._settings.config_map, policy.config_data)
@@ -286,12 +287,13 @@ class KubernetesCluster:
         selector: str,
         convert: Callable[..., Any],
         *,
+        labels: str = "",
         of_all_nodes: bool = False,
         optional: bool = False,
         uid: Callable[[Mapping[str, Any]], str] = uid_of,
     ) -> Reflector[Any]:
-        """What is this node's own is asked for at once; what all nodes ask for, one after another."""
-        params = {"fieldSelector": selector} if selector else {}
+        """What is found by an index is asked for at once; what is searched `of_all_nodes`, by one after another."""
+        params = {name: by for name, by in (("fieldSelector", selector), ("labelSelector", labels)) if by}
         pace = self._settings.pace if of_all_nodes else replace(self._settings.pace, spread_s=0.0)
         optional = optional or of_all_nodes
         return Reflector(self._api, path, params, convert, self._changed, pace=pace, optional=optional, uid=uid)
@@ -307,7 +309,7 @@ class KubernetesCluster:
         return pod_record(written, self._settings.socket_directory)
 
     def _bind_request(self, written: Mapping[str, Any]) -> BindRequest | None:
-        """Only those of this node are kept: the others are most of them."""
+        """Only those of this node are kept, whatever their labels say."""
         request = bind_requests.bind_request(written)
         return request if request is not None and request.node == self._settings.node else None
 

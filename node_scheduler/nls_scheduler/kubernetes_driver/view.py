@@ -31,7 +31,7 @@ class Sources:
         node: this node's name.
         pods: this node's, by UID.
         elsewhere: pods that a BindRequest names and that are not bound yet, by `namespace/name`.
-        bind_requests: of the whole cluster; those of other nodes are passed by.
+        bind_requests: those of other nodes are passed by.
         allocations: UUIDs of the devices that the kubelet gave, by `namespace/name`; `None`: the kubelet does not say.
         whole_node: no Gpu of this node is another daemon's.
         capacities: bytes of each Gpu of this daemon.
