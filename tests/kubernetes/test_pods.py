@@ -220,3 +220,16 @@ def test_a_bind_request_that_was_carried_out_is_over() -> None:
     found = parse_bind_request({**bind_request("a", count=1), "status": {"phase": "Succeeded"}})
     assert found is not None
     assert found.over
+
+
+@pytest.mark.parametrize(
+    ("limit", "attempts", "over"), [(None, 0, True), (0, 0, True), (3, 1, False), (3, 3, True), ("many", 1, True)]
+)
+def test_a_bind_request_that_failed_is_over_unless_it_is_tried_again(limit: object, attempts: int, over: bool) -> None:
+    """As KAI's scheduler counts (`IsFailed`)."""
+    written = {**bind_request("a", count=1), "status": {"phase": "Failed", "failedAttempts": attempts}}
+    if limit is not None:
+        written["spec"]["backoffLimit"] = limit
+    found = parse_bind_request(written)
+    assert found is not None
+    assert found.over is over

@@ -72,8 +72,16 @@ def bind_request(written: Mapping[str, Any]) -> BindRequest | None:
         count = len(groups) or max(1, count)
     if count < 1 and not claimed:
         return None
-    over = mapping(written, "status").get("phase") in ("Succeeded", "Failed")
+    over = _is_over(mapping(written, "status"), spec.get("backoffLimit"))
     return BindRequest(uid, f"{namespace}/{name}", node, kind == FRACTION, count, portion, groups, over, claimed)
+
+
+def _is_over(status: Mapping[str, Any], limit: object) -> bool:
+    """As KAI counts (`IsFailed`): one that has failed is tried again until its limit, if it has one."""
+    if status.get("phase") != "Failed":
+        return status.get("phase") == "Succeeded"
+    attempts = status.get("failedAttempts", 0)
+    return type(limit) is not int or type(attempts) is not int or attempts >= limit
 
 
 def _received(received: Mapping[str, Any]) -> tuple[int, float]:
