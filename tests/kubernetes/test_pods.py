@@ -49,6 +49,19 @@ def test_a_label_names_the_class_before_the_pod_does_where_its_scheduler_reads_i
     assert record(written).priority == priority
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "name", "priority"),
+    [("kai-scheduler", None, 50), ("kai-scheduler", "nightly", -7), ("default-scheduler", None, -7)],
+)
+def test_a_pod_without_a_class_has_the_priority_that_kai_gives_it(
+    scheduler: str, name: str | None, priority: int
+) -> None:
+    """`calcPriorityClassWithDefaults`: train. Kubernetes' own number is what a class of the cluster's comes to."""
+    written = pod("a", scheduler=scheduler, priority_class=name)
+    written["spec"]["priority"] = -7
+    assert record(written).priority == priority
+
+
 def test_a_label_alone_gives_no_priority_where_its_scheduler_does_not_read_it() -> None:
     written = pod("a", scheduler="default-scheduler", labels={"priorityClassName": "inference"})
     assert record(written).priority == 0

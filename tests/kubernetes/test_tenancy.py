@@ -100,7 +100,7 @@ def test_the_queue_is_the_pod_s_where_the_policy_has_it_and_never_the_notebook_s
 
 
 def test_a_priority_of_the_system_s_is_the_highest_that_a_workload_can_have() -> None:
-    written = pod("a", annotations={"gpu-fraction": "0.5"})
+    written = pod("a", annotations={"gpu-fraction": "0.5"}, priority_class="system-node-critical")
     written["spec"]["priority"] = 2_000_001_000
     assert allotment({}, record(written), (A,), GPUS, None, (), None)[0]["priority"] == 10**9
 

@@ -25,6 +25,8 @@ RESERVATION_NAMESPACES: Final = frozenset({"kai-resource-reservation", "runai-re
 QUEUE_LABELS: Final = ("kai.scheduler/queue", "runai/queue")
 PRIORITY_LABEL: Final = "priorityClassName"
 PRIORITY_CLASSES: Final[Mapping[str, int]] = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
+_USUAL_CLASS: Final = "train"
+"""As KAI has it for a pod that names none (`calcPriorityClassWithDefaults`)."""
 MANAGED_ANNOTATION: Final = "nls-jupyter/managed"
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 _STATIC_UID: Final = re.compile("[0-9a-f]{32}")
@@ -156,7 +158,7 @@ def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | Non
         dying=bool(text(metadata.get("deletionTimestamp"))),
         scheduler=scheduler,
         queue=next((parts.labels[label] for label in QUEUE_LABELS if parts.labels.get(label)), ""),
-        priority=_priority(parts.spec, parts.labels.get(PRIORITY_LABEL, "") if shared else ""),
+        priority=_priority(parts.spec, parts.labels.get(PRIORITY_LABEL, ""), shared=shared),
         demand=demand,
         groups=_groups(parts.labels) if shared or reservation else (),
         devices=_devices(parts.annotations, demand) if shared else (),
@@ -217,12 +219,14 @@ def _claims(parts: _Parts, namespace: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{namespace}/{name}" for name in (*names, *filter(None, [extended]))))
 
 
-def _priority(spec: Mapping[str, Any], label: str) -> int:
-    """As KAI reads it: the label comes first, since the cluster may give a class to whoever names none."""
-    number = spec.get("priority")
-    for named in (label, text(spec.get("priorityClassName"))):
+def _priority(spec: Mapping[str, Any], label: str, *, shared: bool) -> int:
+    """As KAI reads it for its own: the label comes first, since the cluster may give a class to whoever names none."""
+    number, own = spec.get("priority"), text(spec.get("priorityClassName"))
+    for named in (label, own) if shared else (own,):
         if named in PRIORITY_CLASSES:
             return PRIORITY_CLASSES[named]
+    if shared and not own:
+        return PRIORITY_CLASSES[_USUAL_CLASS]
     # Those of the system go beyond what a workload can have.
     return max(-PRIORITY_LIMIT, min(number, PRIORITY_LIMIT)) if type(number) is int else 0
 
