@@ -60,9 +60,11 @@ class NodeOfTests:
 
 
 @asynccontextmanager
-async def driven(server: ApiServer, directory: Path, host: NodeOfTests, pace: Pace) -> AsyncIterator[KubernetesCluster]:
+async def driven(
+    server: ApiServer, directory: Path, host: NodeOfTests, pace: Pace, more: Mapping[str, Any]
+) -> AsyncIterator[KubernetesCluster]:
     kubeconfig = str(server.kubeconfig(directory))
-    settings = ClusterSettings(NODE, "/run/nls", directory / "kubelet.sock", POLICY, pace)
+    settings = ClusterSettings(NODE, "/run/nls", directory / "kubelet.sock", POLICY, pace, **more)
     cluster = KubernetesCluster(settings, lambda: KubernetesApi.connect(kubeconfig))
     await cluster.start(host)
     host.cluster = cluster
@@ -80,10 +82,11 @@ def run(
     before: Callable[[ApiServer], None] = lambda server: None,
     recovered_at: float | None = None,
     pace: Pace = PACE,
+    **settings: Any,
 ) -> None:
     async def main() -> None:
         host = NodeOfTests(recovered_at)
-        async with driven(server, directory, host, pace) as cluster:
+        async with driven(server, directory, host, pace, settings) as cluster:
             await story(server, cluster, host)
 
     with SERVERS.new() as server:

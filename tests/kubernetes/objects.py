@@ -75,12 +75,14 @@ def shared_pod(name: str, fraction: str, group: str | None = None, **options: An
     return pod(name, annotations={"gpu-fraction": fraction}, labels={**labels, **options.pop("labels", {})}, **options)
 
 
-def reservation(group: str, gpu: str | None, name: str | None = None, **options: Any) -> dict[str, Any]:
+def reservation(
+    group: str, gpu: str | None, name: str | None = None, *, namespace: str = RESERVATIONS, **options: Any
+) -> dict[str, Any]:
     """KAI's reservation pod for a group; without `gpu` it has not said yet which device it holds."""
     annotations = {"run.ai/reserve_for_gpu_index": gpu} if gpu is not None else {}
     return pod(
         name or f"gpu-reservation-{group}",
-        namespace=RESERVATIONS,
+        namespace=namespace,
         annotations=annotations,
         labels={"runai-gpu-group": group},
         gpus=1,

@@ -404,6 +404,28 @@ def test_a_node_is_not_told_what_kai_scheduler_decides_for_others(
     run(tmp_path, story, before=before)
 
 
+def test_reservations_in_a_namespace_of_another_name_give_homes_once_it_is_named(tmp_path: Path) -> None:
+    """KAI's `spec.binder.resourceReservation.namespace` names it; until then the pod is told."""
+    renamed = reservation("g0", ZERO, namespace="gpu-holders")
+
+    async def unnamed(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await do(lambda: server.put(PODS, renamed))
+        await until(lambda: server.created)
+        (event,) = server.created
+        assert event["reason"] == "GpuReservationElsewhere"
+        assert "--reservation-namespace=gpu-holders" in event["message"]
+
+    async def named(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
+        await do(lambda: server.put(PODS, renamed))
+        uid = (await do(lambda: server.put(PODS, shared_pod("book", "0.5", "g0", managed=True))))["metadata"]["uid"]
+        await until(lambda: cluster._view is not None and cluster._view.homes.get(uid) == (ZERO,))
+        await until(lambda: host.owners() == {})
+        assert not server.created
+
+    run(tmp_path, unnamed)
+    run(tmp_path, named, reservation_namespace="gpu-holders")
+
+
 LATE = replace(PACE, spread_s=3600.0)
 """Nobody asks for BindRequests in a test's time."""
 

@@ -99,6 +99,12 @@ def _add_kubernetes(parser: argparse.ArgumentParser) -> None:
         help="fake-gpu-operator's ConfigMap of this node, which says which simulated GPU each pod has",
     )
     parser.add_argument(
+        "--reservation-namespace",
+        metavar="NAME",
+        help="where KAI Scheduler has its reservation pods, and nobody else makes any (default: "
+        "kai-resource-reservation, and Run:ai's runai-reservation)",
+    )
+    parser.add_argument(
         "--first-list-within",
         type=_seconds,
         default=30.0,
@@ -279,6 +285,7 @@ def _cluster(options: argparse.Namespace, path: Path) -> tuple[Cluster, Mapping[
         kubelet_socket=Path(options.kubelet_socket or DEFAULT_SOCKET),
         config_map=options.policy,
         topology=options.topology,
+        reservation_namespace=options.reservation_namespace,
         whole_node=options.gpus is None,
         pace=Pace(spread_s=options.first_list_within),
     )

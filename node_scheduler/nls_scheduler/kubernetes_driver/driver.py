@@ -29,7 +29,7 @@ from nls_scheduler.kubernetes_driver.own_node import OwnNode
 from nls_scheduler.kubernetes_driver.pace import Pace, Rounds
 from nls_scheduler.kubernetes_driver.passing import Passing
 from nls_scheduler.kubernetes_driver.podresources import DEFAULT_SOCKET
-from nls_scheduler.kubernetes_driver.pods import PodRecord, pod_record, pod_uid
+from nls_scheduler.kubernetes_driver.pods import RESERVATION_NAMESPACES, PodRecord, pod_record, pod_uid
 from nls_scheduler.kubernetes_driver.policy_in_use import PolicyInUse
 from nls_scheduler.kubernetes_driver.quantities import MIB
 from nls_scheduler.kubernetes_driver.reflector import Api, Reflector, uid_of
@@ -70,6 +70,7 @@ class ClusterSettings:
         pace: see `Pace`.
         whole_node: all of the node's Gpus are this daemon's: a device that is none of them is one by another name.
         topology: `namespace/name` of fake-gpu-operator's ConfigMap for this node; `None`: the Gpus are not its.
+        reservation_namespace: where KAI has its reservation pods, and nobody else makes any; `None`: the usual.
     """
 
     node: str
@@ -79,6 +80,7 @@ class ClusterSettings:
     pace: Pace = field(default_factory=Pace)
     whole_node: bool = True
     topology: str | None = None
+    reservation_namespace: str | None = None
 
 
 class KubernetesCluster:
@@ -306,7 +308,9 @@ class KubernetesCluster:
         return self._follow(f"/api/v1/namespaces/{namespace}/configmaps", f"metadata.name={name}", convert)
 
     def _pod(self, written: Mapping[str, Any]) -> PodRecord | None:
-        return pod_record(written, self._settings.socket_directory)
+        named = self._settings.reservation_namespace
+        reservations = RESERVATION_NAMESPACES if named is None else (named,)
+        return pod_record(written, self._settings.socket_directory, reservations)
 
     def _bind_request(self, written: Mapping[str, Any]) -> BindRequest | None:
         """Only those of this node are kept, whatever their labels say."""

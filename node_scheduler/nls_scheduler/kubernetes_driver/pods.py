@@ -128,8 +128,13 @@ def pod_uid(pod: Mapping[str, Any]) -> str:
     return static if is_mirror and _STATIC_UID.fullmatch(static) else text(metadata.get("uid"))
 
 
-def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | None:
-    """The record of a pod; `None` for an object without identity. `socket_directory`: of the daemon, on the node."""
+def pod_record(
+    pod: Mapping[str, Any], socket_directory: str, reservations: Collection[str] = RESERVATION_NAMESPACES
+) -> PodRecord | None:
+    """The record of a pod; `None` for an object without identity.
+
+    `socket_directory`: of the daemon, on the node. `reservations`: the namespaces of reservation pods.
+    """
     metadata = mapping(pod, "metadata")
     parts = _Parts(
         metadata,
@@ -143,9 +148,11 @@ def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | Non
     if not uid or not namespace or not name:
         return None
     containers = _containers(parts.spec)
-    reservation = namespace in RESERVATION_NAMESPACES
+    reservation = namespace in reservations
     demand = demand_of(parts.annotations, containers)
     troubles = () if demand is None else demand.troubles
+    if RESERVED_GPU in parts.annotations and not reservation:
+        troubles = (*troubles, _reserves_elsewhere(namespace))
     scheduler = text(parts.spec.get("schedulerName"))
     # Anybody can write labels and annotations: they are KAI's word only on its own pods and reservations.
     shared = scheduler in SHARING_SCHEDULERS
@@ -168,6 +175,13 @@ def pod_record(pod: Mapping[str, Any], socket_directory: str) -> PodRecord | Non
         started_at=_started_at(parts.status, None if demand is None else demand.container),
         troubles=troubles,
     )
+
+
+def _reserves_elsewhere(namespace: str) -> Trouble:
+    """Anybody can write the annotation: what it says counts only where the cluster's scheduler alone makes pods."""
+    what = f"It has the annotation {RESERVED_GPU} and is in no namespace of reservations: it counts as any other pod."
+    hint = f"If KAI Scheduler has its own there, give the daemons --reservation-namespace={namespace}."
+    return Trouble("GpuReservationElsewhere", f"{what} {hint}")
 
 
 def _containers(spec: Mapping[str, Any]) -> list[Container]:
