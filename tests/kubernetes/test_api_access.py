@@ -50,6 +50,24 @@ def test_a_pod_needs_no_kubeconfig_and_follows_its_token(tmp_path: Path, monkeyp
         assert server.authorizations == {"Bearer secret", "Bearer renewed"}
 
 
+def test_a_pod_reaches_its_own_cluster_by_no_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Variables that are set for all pods except addresses by networks, which Go reads and Python does not."""
+
+    async def story() -> int:
+        api = KubernetesApi(await access.find(None, tmp_path))
+        try:
+            return len((await api.list(PODS, {}))[0])
+        finally:
+            await api.close()
+
+    with FakeApiServer() as server:
+        server.put(PODS, pod("there"))
+        variables = {**server.service_account(tmp_path), "https_proxy": "http://127.0.0.1:1", "no_proxy": "127.0.0.0/8"}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert asyncio.run(story()) == 1
+
+
 def test_a_token_that_is_refused_is_read_again_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> None:
         api = KubernetesApi(await access.find(None, tmp_path))

@@ -40,6 +40,7 @@ class Access:
         authorization: the header of that name, as it is at the moment; `None`: there is none.
         more: what else the HTTP client is told with each request.
         refused: told that the server does not accept that header: the next one is made anew where that can be.
+        by_proxy: whether the environment may name a proxy on that way.
     """
 
     url: str
@@ -47,6 +48,7 @@ class Access:
     authorization: Callable[[], Awaitable[str | None]]
     more: Mapping[str, Any]
     refused: Callable[[], None] = lambda: None
+    by_proxy: bool = True
 
 
 async def find(kubeconfig: str | None, account: Path | None = None) -> Access:
@@ -78,7 +80,7 @@ def of_service_account(folder: Path) -> Access | None:
         authorities.look()
         return await token.header()
 
-    return Access(f"https://{named}:{port}", authorities.context, authorization, {}, token.read)
+    return Access(f"https://{named}:{port}", authorities.context, authorization, {}, token.read, by_proxy=False)
 
 
 class _Authorities:

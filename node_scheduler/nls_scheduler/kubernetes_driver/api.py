@@ -48,7 +48,7 @@ class KubernetesApi:
         """In the loop that is to use it. Each watch takes a connection; 0: no bound."""
         self._way = way
         connector = aiohttp.TCPConnector(limit=most_connections, ssl=way.context)
-        self._session = aiohttp.ClientSession(connector=connector, trust_env=True, read_bufsize=_BUFFER_BYTES)
+        self._session = aiohttp.ClientSession(connector=connector, trust_env=way.by_proxy, read_bufsize=_BUFFER_BYTES)
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> KubernetesApi:
