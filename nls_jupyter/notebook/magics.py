@@ -132,13 +132,18 @@ class GpuMagics(Magics):
             self._switch()
 
     def _configure(self, settings: Config) -> None:
-        """One by one: a value that cannot be leaves the others, and `%gpu`, where they are."""
+        """One by one: what cannot be leaves the others, and `%gpu`, where they are."""
+        known = self.trait_names(config=True)
         for name, value in settings.items():
             try:
-                self.update_config(Config({"GpuMagics": {name: value}}))
+                if name in known:
+                    self.update_config(Config({"GpuMagics": {name: value}}))
+                    continue
+                said = f"is no setting: {_advice(name, known)}"
             except TraitError as error:
-                self._not_set.append(f"c.GpuMagics.{name} is left as it was: {str(error).rstrip('.')}.")
-                print(f"GPU: {self._not_set[-1]}", file=sys.stderr, flush=True)  # noqa: T201 - of a console, or its server
+                said = f"is left as it was: {str(error).rstrip('.')}."
+            self._not_set.append(f"c.GpuMagics.{name} {said}")
+            print(f"GPU: {self._not_set[-1]}", file=sys.stderr, flush=True)  # noqa: T201 - of a console, or its server
 
     @validate("auto")
     def _can_be_switched(self, proposal: Bunch) -> bool:
@@ -299,6 +304,14 @@ class GpuMagics(Magics):
             raise GpuUsageError(f"%%local takes nothing more, and got {line.strip()!r}.")
         # Only below another cell magic; a first line is taken away before.
         self.shell.run_cell(cell).raise_error()  # type: ignore[no-untyped-call]
+
+
+def _advice(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    if close := get_close_matches(name, known, n=1):
+        return f"did you mean {close[0]}?"
+    return "`%config GpuMagics` shows those that there are."
 
 
 def _notebook_name(in_vs_code: str = "") -> str | None:

@@ -122,6 +122,8 @@ c.GpuMagics.limit = 1
 c.GpuMagics.standby_memory = 0
 c.GpuMagics.retry = "yes"
 c.GpuMagics.save_within = -1
+c.GpuMagics.keptfolder = "/data"
+c.GpuMagics.colour = "green"
 """
 
 
@@ -138,6 +140,8 @@ def test_sizes_can_be_numbers_and_what_cannot_be_is_said_and_costs_nothing_else(
         assert [line.partition(" is left as it was: ")[0] for line in told] == [
             "GPU: c.GpuMagics.retry",
             "GPU: c.GpuMagics.save_within",
+            "GPU: c.GpuMagics.keptfolder is no setting: did you mean kept_folder?",
+            "GPU: c.GpuMagics.colour is no setting: `%config GpuMagics` shows those that there are.",
         ]
         assert "expected a boolean" in told[0]
         settings = kernel.run(
