@@ -16,6 +16,7 @@ from daemon_process import ROOT
 from nls_jupyter.between import errors
 from nls_jupyter.gpu_process.kernel import GpuProcessKernel
 from nls_jupyter.notebook import magics
+from nls_jupyter.saved_state import parallel
 from nls_scheduler import cli
 from nls_scheduler.cli import exit_codes
 from nls_scheduler.daemon import config
@@ -125,6 +126,19 @@ def test_options_of_commands_in_the_documents_exist(document: Path) -> None:
         known = options_of(commands.choices[command]) | options_of(parser)
         wanted = set(re.findall(r"(?<=\s)--?[a-z][\w-]*", rest.partition(" -- ")[0]))
         assert wanted <= known, (command, wanted - known)
+
+
+def test_nothing_is_installed_by_a_name_that_no_index_has() -> None:
+    text = "".join(d.read_text(encoding="utf-8") for d in DOCUMENTS if d.name != "CHANGELOG.md")
+    assert "it is not on PyPI yet" in text
+    # What one has already is given more: pip asks an index for the rest alone.
+    assert set(re.findall(r"pip install (?:--?[\w-]+ )*['\"]?(nls-jupyter[^\s'\"`]*)", text)) == {"nls-jupyter[top]"}
+
+
+def test_the_reference_has_the_numbers_of_threads() -> None:
+    (told,) = re.findall(r"^\| `NLS_SAVE_THREADS` \|.*", (DOCS / "reference.md").read_text("utf-8"), re.MULTILINE)
+    numbers = parallel.HOST_THREADS, parallel.FROM_DEVICE_THREADS, parallel.TO_DEVICE_THREADS
+    assert tuple(int(number) for number in re.findall(r"\d+", told)) == numbers
 
 
 def test_variables_in_the_documents_exist() -> None:
