@@ -225,3 +225,11 @@ def test_without_a_node_name_or_an_api_server_it_says_what_to_do(cluster: Cluste
     no_server = cluster.daemon.nls("--socket", str(cluster.daemon.directory / "x.sock"), *options)
     assert "No Kubernetes API server" in no_server.stderr
     assert (no_name.returncode, no_server.returncode) == (2, 2)
+
+
+def test_simulated_gpus_of_the_environment_may_have_an_operator_s_topology(cluster: ClusterBench) -> None:
+    options = ["up", "--kubernetes", "--node-name", "n", "--kubeconfig", "/nowhere", "--topology", "a/b"]
+    daemon = cluster.daemon
+    for simulated, says in (("", "it goes with --simulate"), ("1x1GiB", "No Kubernetes API server")):
+        daemon.environment["NLS_SIMULATE"] = simulated
+        assert says in daemon.nls("--socket", str(daemon.directory / "x.sock"), *options).stderr

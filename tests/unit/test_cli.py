@@ -9,6 +9,7 @@ import pty
 import pwd
 import re
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -31,6 +32,8 @@ from nls_scheduler.cli.topics import topic_of_refusal
 from nls_scheduler.cli.waiting_line import WaitingLine
 from nls_scheduler.cli.watching import without_figures
 from nls_scheduler.cli.workload import find
+from nls_scheduler.daemon import log_lines
+from nls_scheduler.daemon.http import server
 from nls_scheduler.wire.errors import Problem
 
 GIB = 2**30
@@ -73,6 +76,21 @@ def test_every_help_shows_examples(command: str, capsys: pytest.CaptureFixture[s
         main([command, "--help"])
     assert caught.value.code == 0
     assert "examples:\n  nls " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "option", ["node-name", "kubeconfig", "kubelet-socket", "policy", "topology", "socket-directory"]
+)
+def test_what_is_of_a_cluster_is_not_passed_over_without_one(
+    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signal, "pthread_sigmask", lambda *_: set())
+    monkeypatch.setattr(os, "umask", lambda _: 0)
+    monkeypatch.setattr(log_lines, "begin", lambda **_: None)
+    monkeypatch.setattr(server, "serve", lambda *_: None)
+    socket = str(tmp_path / "nls.sock")
+    assert main(["--socket", socket, "up", "--simulate", "1x1GiB", f"--{option}", "a/b"]) == 2
+    assert capsys.readouterr().err == f"nls: --{option} means nothing without --kubernetes.\n"
 
 
 def test_help_needs_nothing_heavy() -> None:

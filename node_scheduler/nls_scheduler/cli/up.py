@@ -173,10 +173,10 @@ def _serve(options: argparse.Namespace, ready: Callable[[], None]) -> int:
     try:
         path = locate.checked(Path(named)) if named else locate.per_user_socket()
         shared = path == locate.SYSTEM_SOCKET or options.kubernetes
-        cluster, defaults = _cluster(options, path) if options.kubernetes else (None, {})
-        settings = reload(None)
         if options.simulate is None:
             options.simulate = os.environ.get(locate.SIMULATE_VARIABLE) or None
+        cluster, defaults = _cluster(options, path) if options.kubernetes else _no_cluster(options)
+        settings = reload(None)
         selection = _selection(options)
         simulation = SimulationSpec.parse(options.simulate) if options.simulate is not None else None
         context_memory_bytes = parse_bytes(options.context_memory)
@@ -290,6 +290,14 @@ def _cluster(options: argparse.Namespace, path: Path) -> tuple[Cluster, Mapping[
         pace=Pace(spread_s=options.first_list_within),
     )
     return KubernetesCluster(settings, lambda: KubernetesApi.connect(options.kubeconfig)), policy.DEFAULTS
+
+
+def _no_cluster(options: argparse.Namespace) -> tuple[None, Mapping[str, Any]]:
+    """On a plain machine. Raises ValueError for an option that would mean nothing."""
+    for option in ("node_name", "kubeconfig", "kubelet_socket", "policy", "topology", "socket_directory"):
+        if getattr(options, option) is not None:
+            raise ValueError(f"--{option.replace('_', '-')} means nothing without --kubernetes.")
+    return None, {}
 
 
 def _nothing() -> None:
