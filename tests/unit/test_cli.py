@@ -79,7 +79,8 @@ def test_every_help_shows_examples(command: str, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize(
-    "option", ["node-name", "kubeconfig", "kubelet-socket", "policy", "topology", "socket-directory"]
+    "option",
+    ["node-name", "kubeconfig", "kubelet-socket", "policy", "topology", "reservation-namespace", "socket-directory"],
 )
 def test_what_is_of_a_cluster_is_not_passed_over_without_one(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

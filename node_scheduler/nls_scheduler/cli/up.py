@@ -35,6 +35,9 @@ _EPILOG = """examples:
   nls up --set reclaim_deadline_s=10           other rules; also in nls_config.py of Jupyter's configuration
 """
 
+_OF_A_CLUSTER: Final = (
+    "node_name", "kubeconfig", "kubelet_socket", "policy", "topology", "reservation_namespace", "socket_directory",
+)  # fmt: skip
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -294,7 +297,7 @@ def _cluster(options: argparse.Namespace, path: Path) -> tuple[Cluster, Mapping[
 
 def _no_cluster(options: argparse.Namespace) -> tuple[None, Mapping[str, Any]]:
     """On a plain machine. Raises ValueError for an option that would mean nothing."""
-    for option in ("node_name", "kubeconfig", "kubelet_socket", "policy", "topology", "socket_directory"):
+    for option in _OF_A_CLUSTER:
         if getattr(options, option) is not None:
             raise ValueError(f"--{option.replace('_', '-')} means nothing without --kubernetes.")
     return None, {}
