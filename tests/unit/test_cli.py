@@ -85,13 +85,26 @@ def test_every_help_shows_examples(command: str, capsys: pytest.CaptureFixture[s
 def test_what_is_of_a_cluster_is_not_passed_over_without_one(
     option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert _up_ends(monkeypatch, tmp_path, f"--{option}", "a/b") == 2
+    assert capsys.readouterr().err == f"nls: --{option} means nothing without --kubernetes.\n"
+
+
+@pytest.mark.parametrize("option", ["policy", "topology"])
+@pytest.mark.parametrize("named", ["map", "a/b/c", "/map", "space/", "/"])
+def test_a_config_map_is_named_with_its_namespace(
+    option: str, named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _up_ends(monkeypatch, tmp_path, "--kubernetes", "--node-name", "n", f"--{option}", named) == 2
+    assert capsys.readouterr().err == f"nls: --{option} {named} is not NAMESPACE/NAME.\n"
+
+
+def _up_ends(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> int:
+    """With what, in this process, a daemon of one simulated Gpu does that is refused something."""
     monkeypatch.setattr(signal, "pthread_sigmask", lambda *_: set())
     monkeypatch.setattr(os, "umask", lambda _: 0)
     monkeypatch.setattr(log_lines, "begin", lambda **_: None)
     monkeypatch.setattr(server, "serve", lambda *_: None)
-    socket = str(tmp_path / "nls.sock")
-    assert main(["--socket", socket, "up", "--simulate", "1x1GiB", f"--{option}", "a/b"]) == 2
-    assert capsys.readouterr().err == f"nls: --{option} means nothing without --kubernetes.\n"
+    return main(["--socket", str(folder / "nls.sock"), "up", "--simulate", "1x1GiB", *arguments])
 
 
 def test_help_needs_nothing_heavy() -> None:

@@ -270,7 +270,7 @@ def _cluster(options: argparse.Namespace, path: Path) -> tuple[Cluster, Mapping[
         raise ValueError("--kubernetes needs the node's name: set NODE_NAME by a fieldRef, or give --node-name.")
     for option in ("policy", "topology"):
         named = getattr(options, option)
-        if named is not None and named.count("/") != 1:
+        if named is not None and (named.count("/") != 1 or not all(named.split("/"))):
             raise ValueError(f"--{option} {named} is not NAMESPACE/NAME.")
     if options.topology is not None and not options.simulate:
         raise ValueError("--topology is of simulated GPUs: it goes with --simulate.")
