@@ -17,12 +17,14 @@ from driven_node import ONE, PACE, ZERO, NodeOfTests, do, fail, run, until
 from fake_api_server import FakeApiServer
 from fake_kubelet import FakeKubelet
 from nls_scheduler.core.model import events as ev
+from nls_scheduler.core.model.gpu import Claims, Owner
 from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.core.simulator import GIB
 from nls_scheduler.daemon.peers import Peer
 from nls_scheduler.kubernetes_driver import bind_requests, held_starts, kubelet, reflector
 from nls_scheduler.kubernetes_driver.api import KubernetesApi
 from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
+from nls_scheduler.kubernetes_driver.overfull import overfull
 from nls_scheduler.kubernetes_driver.pace import Pace
 from nls_scheduler.units.clock import awake_s, boottime_s
 from objects import (
@@ -109,6 +111,15 @@ def test_until_the_first_list_nobody_s_gpus_are_kept_back_and_its_age_is_told(tm
         await until(lambda: host.owners() == {} and cluster.not_ready is None)
 
     run(tmp_path, story, before=fail, recovered_at=awake_s() - 60.2)
+
+
+def test_what_is_kept_back_for_nobody_knows_whom_fills_no_home() -> None:
+    """Its pod read that the cluster's scheduler counts more than there is, which knows of no such part."""
+    host = NodeOfTests()
+    for owner, over_full in ((UNKNOWN, set()), ("somebody", {ZERO})):
+        host.apply_or_tell(ev.GpusClaimed(awake_s(), Claims((Owner(owner, "a pod", (ZERO,)),))))
+        host.submit(f"pod beside {owner}", 1, ZERO)
+        assert overfull(host.state).keys() == over_full
 
 
 def test_an_over_full_home_is_told_once_in_the_log_and_to_the_pod_that_waits(

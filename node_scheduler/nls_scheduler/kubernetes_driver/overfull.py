@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nls_scheduler.kubernetes_driver.first_list import UNKNOWN
 from nls_scheduler.units.sizes import format_bytes
 
 if TYPE_CHECKING:
@@ -29,9 +30,12 @@ class Overfull:
 
 
 def counted_bytes(state: NodeState, gpu: Gpu) -> int:
-    """What is counted on a Gpu: homes that were given, and parts of owners. Devices to come are a guess of ours."""
+    """What is counted on a Gpu: homes that were given, and parts of owners.
+
+    Devices to come are a guess of ours, and so is what is kept back for those of whom nobody knows yet.
+    """
     given = sum(w.spec.request_bytes for w in state.workloads.values() if gpu.uuid in (w.given_home or ()))
-    return given + sum(owner.bytes for owner in gpu.owners if not owner.expected)
+    return given + sum(owner.bytes for owner in gpu.owners if not owner.expected and owner.id != UNKNOWN)
 
 
 def overfull(state: NodeState) -> Mapping[GpuUuid, Overfull]:
