@@ -131,8 +131,8 @@ class Lasting:
     async def _noted(self) -> TextIO | None:
         """Who is in a hurry kills this kernel in the middle: then the next one tells what was not kept."""
         keeper = self._keeper
-        names = [] if keeper.saved is None else [name.name for name in keeper.saved.manifest.variables]
-        names = list(dict.fromkeys([*names, *keeper.lineage.made_in(keeper.completed.unsaved)]))
+        saved = [] if keeper.saved is None else [name.name for name in keeper.saved.manifest.variables]
+        names = sorted({*saved, *keeper.lineage.made_in(keeper.completed.unsaved)})
         if self._files is None or not names:
             return None
         files = self._files

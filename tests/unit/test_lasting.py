@@ -6,6 +6,7 @@ import io
 import os
 import re
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from unittest.mock import AsyncMock, Mock
 
@@ -63,6 +64,23 @@ def test_what_an_earlier_kernel_still_writes_is_waited_for(
     told = [notice.text for notice in log.entries if "it had kept a, b as of cell [6]: nothing" in notice.text]
     assert len(told) == len(log.entries) == place.until_asked.await_count == killed
     assert files.begun() is None
+
+
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_what_is_not_kept_yet_is_named_in_one_order_however_far_the_last_save_has_come(
+    files: KeptFiles, is_saved: bool
+) -> None:
+    of_this_notebook, _, _ = of(files)
+    keeper = of_this_notebook._keeper = Mock(executing=False, last_cell="[1]")
+    manifest = SimpleNamespace(variables=[SimpleNamespace(name=name) for name in ("result", "more")])
+    keeper.saved = SimpleNamespace(manifest=manifest) if is_saved else None
+    keeper.lineage.made_in.return_value = [] if is_saved else ["more", "result"]
+    note = asyncio.run(of_this_notebook._noted())
+    assert note is not None
+    note.close()
+    begun = files.begun()
+    assert begun is not None
+    assert begun.names == ("more", "result")
 
 
 @pytest.mark.parametrize(
