@@ -123,11 +123,10 @@ def keep_within_limit(paper: Paper, newcomer: Workload) -> bool:
     pool = None if ledger is None else next(iter(ledger.pools_of(homes[newcomer.id])), None)
     changed = False
     while ledger is not None and pool is not None and (above := ledger.above_limit(newcomer, pool)) is not None:
-        queue, only_firm = above
         there = {key: home for key, home in homes.items() if pool in ledger.pools_of(home)}
         givers = _givers(paper.state.workloads, there, newcomer)
-        givers = [w for w in givers if not (only_firm and w.spec.preemptible)]
-        giver = next((w for w in givers if queue in ledger.tree.chain(ledger.leaf(w))), None)
+        givers = [w for w in givers if not (above.only_firm and w.spec.preemptible)]
+        giver = next((w for w in givers if above.queue in ledger.tree.chain(ledger.leaf(w))), None)
         if giver is None:
             break
         _give_up(paper, giver, _to_give(paper, giver, newcomer)[0])

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from operator import add
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from nls_scheduler.core.model.queues import TOLERANCE, Tree, fair_shares, wants_in_vain
 from nls_scheduler.core.model.reasons import Reason, Why
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
 
-    Counted = tuple[dict[tuple[str, str], float], ...]
+    Counted = Mapping[tuple[str, str], "Has"]
 
 
 def demand(spec: WorkloadSpec, memory_total_bytes: int, count: int | None = None) -> float:
@@ -37,6 +38,29 @@ class Obstacle:
 
     queue: Queue
     why: Why
+
+    @property
+    def only_firm(self) -> bool:
+        """Whether the rule is only about what is not preemptible."""
+        return self.why.kind is Reason.QUEUE_QUOTA
+
+
+class Has(NamedTuple):
+    """What the workloads of a queue have of one pool as homes, in Gpus.
+
+    Attributes:
+        used: all together.
+        spare: what of that elastic ones have above their fewest.
+        firm, firm_spare: the same of those that are not preemptible.
+    """
+
+    used: float = 0.0
+    spare: float = 0.0
+    firm: float = 0.0
+    firm_spare: float = 0.0
+
+
+_NOTHING: Final = Has()
 
 
 class Ledger:
@@ -61,10 +85,7 @@ class Ledger:
                 own = self._pool_of[uuid]
                 self.capacity[own.name] += own.home_capacity_bytes(gpu) / self._largest[own.name]
         self._pools_of: dict[tuple[GpuUuid, ...], Mapping[str, int]] = {}
-        self._used: dict[tuple[str, str], float] = {}
-        self._firm: dict[tuple[str, str], float] = {}
-        self._spare: dict[tuple[str, str], float] = {}
-        self._firm_spare: dict[tuple[str, str], float] = {}
+        self._has: dict[tuple[str, str], Has] = {}
         self._asked: dict[str, dict[str, float]] = {}
         self._fair: dict[str, dict[str, float]] = {}
 
@@ -93,13 +114,10 @@ class Ledger:
         for pool, gpus in self.pools_of(home).items():
             amount = sign * self.demand(workload.spec, pool, gpus)
             spare = sign * self.demand(workload.spec, pool, 1) * workload.spec.spare(gpus)
+            more = Has(amount, spare) if workload.spec.preemptible else Has(amount, spare, amount, spare)
             for queue in self.tree.chain(self.leaf(workload)):
                 key = (pool, queue.name)
-                self._used[key] = self._used.get(key, 0.0) + amount
-                self._spare[key] = self._spare.get(key, 0.0) + spare
-                if not workload.spec.preemptible:
-                    self._firm[key] = self._firm.get(key, 0.0) + amount
-                    self._firm_spare[key] = self._firm_spare.get(key, 0.0) + spare
+                self._has[key] = Has(*map(add, self._has.get(key, _NOTHING), more))
 
     def ask(self, workloads: Iterable[Workload], homes: Mapping[WorkloadId, tuple[GpuUuid, ...]]) -> None:
         """What everybody asks for: who has a home, in its pool; who waits, in each of the pools that it may use.
@@ -120,11 +138,7 @@ class Ledger:
 
     def used(self, queue: str, pool: str) -> float:
         """How many Gpus of `pool` the workloads of `queue` have as homes."""
-        return max(0.0, self._used.get((pool, queue), 0.0))
-
-    def _used_firm(self, queue: str, pool: str) -> float:
-        """As `used`, of those that are not preemptible."""
-        return max(0.0, self._firm.get((pool, queue), 0.0))
+        return max(0.0, self._has.get((pool, queue), _NOTHING).used)
 
     def asked(self, queue: str, pool: str) -> float:
         """How many they ask for, those below included."""
@@ -150,12 +164,12 @@ class Ledger:
         return all(wants_in_vain(self.tree, leaf, pool, self._asked[pool], self._shares(pool)) for pool in pools)
 
     def checkpoint(self) -> Counted:
-        """What `roll_back` goes back to: copies, since sums of floats cannot be taken back by subtracting."""
-        return dict(self._used), dict(self._firm), dict(self._spare), dict(self._firm_spare)
+        """What `roll_back` goes back to: a copy, since sums of floats cannot be taken back by subtracting."""
+        return dict(self._has)
 
     def roll_back(self, counted: Counted) -> None:
         """Count again what was counted then."""
-        self._used, self._firm, self._spare, self._firm_spare = map(dict, counted)
+        self._has = dict(counted)
 
     # What is allowed
 
@@ -178,17 +192,28 @@ class Ledger:
             fellows: who of its gang comes there with it.
         """
         spec = spec or workload.spec
-        amount, firm = self.demand(spec, pool, count or workload.fewest_gpus), not spec.preemptible
-        amount += self.amount(fellows, pool)
+        amount = self.demand(spec, pool, count or workload.fewest_gpus) + self.amount(fellows, pool)
+        return self._beyond(spec, pool, amount, gives_back=count is None)
+
+    def above_limit(self, workload: Workload, pool: str) -> Obstacle | None:
+        """The first of its queues that has more of `pool` than it may, and by which rule."""
+        return self._beyond(workload.spec, pool, 0.0, gives_back=False)
+
+    def _beyond(self, spec: WorkloadSpec, pool: str, amount: float, *, gives_back: bool) -> Obstacle | None:
+        """The first queue of `spec` that would have more than it may with that `amount` more, and by which rule.
+
+        `gives_back`: elastic ones do, what they have above their fewest.
+        """
         for queue in self.tree.chain(self.tree.leaf(spec.queue)):
-            used, limit = self.used(queue.name, pool), queue.limit_in(pool)
-            key = (pool, queue.name)
-            spare, firm_spare = (of.get(key, 0.0) if count is None else 0.0 for of in (self._spare, self._firm_spare))
+            has, limit, quota = self._has.get((pool, queue.name), _NOTHING), queue.limit_in(pool), queue.quota_in(pool)
+            used, firm = max(0.0, has.used), max(0.0, has.firm)
+            spare, firm_spare = (has.spare, has.firm_spare) if gives_back else (0.0, 0.0)
             if limit is not None and max(0.0, used - spare) + amount > limit + TOLERANCE:
                 return Obstacle(queue, Why(Reason.QUEUE_LIMIT, names=(queue.name, pool), numbers=(used, limit)))
-            quota, used_firm = queue.quota_in(pool), self._used_firm(queue.name, pool)
-            if firm and quota is not None and max(0.0, used_firm - firm_spare) + amount > quota + TOLERANCE:
-                figures = (used_firm, quota, spec.priority)
+            if spec.preemptible or quota is None:
+                continue
+            if max(0.0, firm - firm_spare) + amount > quota + TOLERANCE:
+                figures = (firm, quota, spec.priority)
                 return Obstacle(queue, Why(Reason.QUEUE_QUOTA, names=(queue.name, pool), numbers=figures))
         return None
 
@@ -215,28 +240,19 @@ class Ledger:
                 found.append(Why(Reason.QUEUE_QUOTA, names=(queue, pool), numbers=(0.0, limit, first.priority)))
         return tuple(found) if places < len(specs) else ()
 
-    def above_limit(self, workload: Workload, pool: str) -> tuple[Queue, bool] | None:
-        """The first of its queues that has more of `pool` than it may, and whether only of what is not preemptible."""
-        for queue in self.tree.chain(self.leaf(workload)):
-            limit, quota = queue.limit_in(pool), None if workload.spec.preemptible else queue.quota_in(pool)
-            if limit is not None and self.used(queue.name, pool) > limit + TOLERANCE:
-                return queue, False
-            if quota is not None and self._used_firm(queue.name, pool) > quota + TOLERANCE:
-                return queue, True
-        return None
-
     def above_share(self, workload: Workload, pool: str) -> Queue | None:
         """The first of its queues that has more of `pool` than its fair share: others may take from it."""
-        chain = self.tree.chain(self.leaf(workload))
-        return next((q for q in chain if self.used(q.name, pool) > self.fair(q.name, pool) + TOLERANCE), None)
+        return next((q for q in self.tree.chain(self.leaf(workload)) if self._is_above(q, pool)), None)
 
     def is_within_share(self, unit: Sequence[Workload]) -> bool:
         """Whether with all of `unit` in one of its pools their queue and all above it have no more than their share."""
-        chain = [queue.name for queue in self.tree.chain(self.leaf(unit[0]))]
-        return any(
-            all(self.used(q, pool) + self.amount(unit, pool) <= self.fair(q, pool) + TOLERANCE for q in chain)
-            for pool in unit[0].spec.pools
-        )
+        chain = self.tree.chain(self.leaf(unit[0]))
+        amounts = ((pool, self.amount(unit, pool)) for pool in unit[0].spec.pools)
+        return any(not any(self._is_above(q, pool, amount) for q in chain) for pool, amount in amounts)
+
+    def _is_above(self, queue: Queue, pool: str, amount: float = 0.0) -> bool:
+        """Whether `queue` has more of `pool` than its fair share, with that `amount` more."""
+        return self.used(queue.name, pool) + amount > self.fair(queue.name, pool) + TOLERANCE
 
     def left_of_share_bytes(self, workload: Workload, pool: str) -> int:
         """How much on each of its Gpus `workload` could ask for within the fair shares of its queue and all above."""
@@ -254,18 +270,10 @@ class Ledger:
         `amount` is what it takes, less what it has from its own queue.
         """
         own = self.leaf(newcomer)
-        if self.used(own, pool) + amount > self.fair(own, pool) + TOLERANCE:
+        if self._is_above(self.tree.queues[own], pool, amount):
             return set()
         leaves = (name for name in self.tree.queues if self.tree.is_leaf(name) and name != own)
-        return {leaf for leaf in leaves if self._is_above(self.tree.split(own, leaf)[1], pool)}
-
-    def _is_above(self, queues: Sequence[Queue], pool: str) -> bool:
-        return all(self.used(q.name, pool) > self.fair(q.name, pool) + TOLERANCE for q in queues)
-
-    def _reclaims(self, own: str, other: str, amount: float, pool: str) -> bool:
-        to_own, to_other = self.tree.split(own, other)
-        within = all(self.used(q.name, pool) + amount <= self.fair(q.name, pool) + TOLERANCE for q in to_own)
-        return within and self._is_above(to_other, pool)
+        return {leaf for leaf in leaves if all(self._is_above(q, pool) for q in self.tree.split(own, leaf)[1])}
 
     def may_displace(self, newcomer: Workload, victim: Workload, pool: str, amount: float) -> bool:
         """Whether `victim`, at home in `pool`, may have to make room for `newcomer`: KAI's preempt and reclaim.
@@ -280,7 +288,9 @@ class Ledger:
         own, other = self.leaf(newcomer), self.leaf(victim)
         if own == other:
             return victim.spec.priority < newcomer.spec.priority and (comes_back(victim) or not victim.present)
-        return self._reclaims(own, other, amount, pool)
+        to_own, to_other = self.tree.split(own, other)
+        stays_within = not any(self._is_above(q, pool, amount) for q in to_own)
+        return stays_within and all(self._is_above(q, pool) for q in to_other)
 
     # Whose turn it is
 
@@ -291,11 +301,11 @@ class Ledger:
             lines.setdefault(self.leaf(workload), []).append(workload)
         leaf: str | None = None
         demand: tuple[object, ...] = ()
-        used = self._used
+        counted: Counted = self._has
         while lines:
             # Whoever asks for the same as the one before it, which got nothing, has the same turn.
-            if leaf not in lines or lines[leaf][-1].spec.demand != demand or self._used != used:
-                leaf, used = self._next(None, lines), dict(self._used)
+            if leaf not in lines or lines[leaf][-1].spec.demand != demand or self._has != counted:
+                leaf, counted = self._next(None, lines), self.checkpoint()
             if leaf is None:
                 return
             head = lines[leaf].pop()
@@ -320,7 +330,7 @@ class Ledger:
         fair, quota = self.fair(queue.name, pool), queue.quota_in(pool)
         with_head = self.used(queue.name, pool) + self.demand(head.spec, pool)
         return (
-            self.used(queue.name, pool) > fair + TOLERANCE,
+            self._is_above(queue, pool),
             quota is not None and with_head > quota + TOLERANCE,
             -queue.priority,
             with_head / fair if fair > TOLERANCE else float("inf"),
