@@ -28,7 +28,7 @@ from nls_scheduler.core.planning.making_room.rooms import has_room, owed_bytes
 from nls_scheduler.core.planning.places import freezing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection
 
     from nls_scheduler.core.model.ids import GpuUuid
     from nls_scheduler.core.model.state import NodeState
@@ -53,31 +53,25 @@ _WHAT_WAS: Final = frozenset(
 """Reasons for which one has left, that are true also when nothing is any more as it was."""
 
 
-def entries_of(draft: Draft, moves: Mapping[WorkloadId, GpuUuid]) -> dict[WorkloadId, PlanEntry]:
-    """What is said of everybody: `moves` has who moves for burst."""
+def entries_of(draft: Draft) -> dict[WorkloadId, PlanEntry]:
+    """What is said of everybody."""
     state, homes = draft.state, draft.homes
-    positions = places_in_line(state, homes.line, draft.rooms.target, homes.homes)
+    draft.positions = places_in_line(state, homes.line, draft.rooms.target, homes.homes)
     holders = [(w.size_bytes, w.id) for w in state.workloads.values() if w.current or w.id in homes.homes]
     draft.holders = sorted(holders, reverse=True)
-    told = {*moves, *draft.yields, *draft.cause, *draft.bound, *draft.trim_since, *draft.roomier, *homes.waits}
+    told = {*draft.moves, *draft.yields, *draft.cause, *draft.bound, *draft.trim_since, *draft.roomier, *homes.waits}
     plan, at_home, targets = state.plan, homes.homes, draft.rooms.target
     entries = {}
     for key, workload in state.workloads.items():
         before, entry = plan.get(key), None
         if before is not None and before.target == workload.current == targets.get(key, ()):
             is_settled = before.home == at_home.get(key, ()) and not before.has_to_act
-            entry = _as_mostly(draft, workload, before, told, positions) if is_settled else None
-        entries[key] = entry or _all_there_is_to_say(draft, workload, positions, moves)
+            entry = _as_mostly(draft, workload, before, told) if is_settled else None
+        entries[key] = entry or _all_there_is_to_say(draft, workload)
     return entries
 
 
-def _as_mostly(
-    draft: Draft,
-    workload: Workload,
-    before: PlanEntry,
-    told: Collection[WorkloadId],
-    positions: Mapping[WorkloadId, int],
-) -> PlanEntry | None:
+def _as_mostly(draft: Draft, workload: Workload, before: PlanEntry, told: Collection[WorkloadId]) -> PlanEntry | None:
     """The entry of one that runs where it is to be, or is in line for a home still: of most, and soon seen."""
     key, current = workload.id, workload.current
     if current:
@@ -94,17 +88,15 @@ def _as_mostly(
     waits = draft.homes.waits.get(key)
     if before.home or waits is None or not workload.wants_gpu or workload.frozen is not None:
         return None
-    largest, position = draft.holders[0][1] if draft.holders else None, positions.get(key)
+    largest, position = draft.holders[0][1] if draft.holders else None, draft.positions.get(key)
     if (waits, largest, position) == (before.reason, before.cause, before.position):
         return before
     return PlanEntry((), (), waits, largest, position=position)
 
 
-def _all_there_is_to_say(
-    draft: Draft, workload: Workload, positions: Mapping[WorkloadId, int], moves: Mapping[WorkloadId, GpuUuid]
-) -> PlanEntry:
+def _all_there_is_to_say(draft: Draft, workload: Workload) -> PlanEntry:
     """Its entry; the same value as before where that says the same."""
-    key, target, current = workload.id, draft.rooms.target.get(workload.id, ()), workload.current
+    key, target, current, moves = workload.id, draft.rooms.target.get(workload.id, ()), workload.current, draft.moves
     leaves = bool(current) and target != current
     since = draft.claimed_since(workload) if leaves else None
     cause = _cause(draft, workload, target)
@@ -113,12 +105,12 @@ def _all_there_is_to_say(
     said = (
         draft.homes.homes.get(key, ()),
         target,
-        _reason(draft, workload, target, moves, cause),
+        _reason(draft, workload, target, cause),
         cause or (_owner_as_cause(draft, workload, target) if leaves else None),
         None if since is None else _deadline_at(draft.state, workload, since),
         key in draft.yields or (leaves and key not in moves),
         draft.allowances.get(key, 0),
-        positions.get(key),
+        draft.positions.get(key),
         draft.trim_since.get(key),
         draft.roomier.get(key),
         target[0] if key in moves or (key in draft.bound and target == (draft.bound[key],)) else None,
@@ -189,13 +181,7 @@ def _is_to_be_on(draft: Draft, workload: WorkloadId | None, gpus: tuple[GpuUuid,
     return not set(there).isdisjoint(gpus)
 
 
-def _reason(
-    draft: Draft,
-    workload: Workload,
-    target: tuple[GpuUuid, ...],
-    moves: Mapping[WorkloadId, GpuUuid],
-    cause: WorkloadId | None,
-) -> Why:
+def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], cause: WorkloadId | None) -> Why:
     if not workload.takes_part:
         return workload.release_reason or workload.last_reason
     if workload.frozen is not None and not workload.present:
@@ -206,7 +192,7 @@ def _reason(
         return _why_guest(draft, workload, target, cause)
     if workload.id in draft.homes.waits:
         return draft.homes.waits[workload.id]
-    if workload.id in moves:
+    if workload.id in draft.moves:
         return Why(draft.homeward.get(workload.id, Reason.MORE_ROOM), gpus=target)
     if workload.present and target != workload.current and (why := why_it_leaves(draft, workload, target, cause)):
         return why

@@ -38,37 +38,26 @@ class Plan:
     weighed: frozenset[GpuUuid] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """Where everybody is to be, who of them moves for burst, and what that was found from."""
-
-    draft: Draft
-    moves: Mapping[WorkloadId, GpuUuid]
-    known: KnownHomes
-    idle_at: list[float]
-
-
 def make_plan(state: NodeState) -> Plan:
     """Who is to be where, then what is said of everybody, and when to look again."""
-    placed = _place(state)
-    draft, homes = placed.draft, placed.known.homes
+    draft, known = _place(state)
     draft.allowances = while_some_leave(state, draft.rooms.target, draft.rooms.allowances())
     draft.trim_since = trims.wanted_from(state, draft.short) | trim_for_wanted(state, draft.allowances)
-    entries = entries_of(draft, placed.moves)
-    times = (*homes.wake_at, *placed.idle_at, *draft.wake_at, *_wakes_of(state, entries))
+    entries = entries_of(draft)
+    times = (*draft.homes.wake_at, *draft.wake_at, *_wakes_of(state, entries))
     wake_at = min((at for at in times if at > state.at), default=None)
-    return Plan(entries, wake_at, placed.known, _weighed(state, placed))
+    return Plan(entries, wake_at, known, _weighed(draft, known))
 
 
 def targets_in(state: NodeState) -> tuple[Mapping[WorkloadId, tuple[GpuUuid, ...]], frozenset[WorkloadId]]:
     """Where everybody would be by a plan, and who of them would be on the way there for burst alone."""
-    placed = _place(state)
-    draft, targets = placed.draft, placed.draft.rooms.target
+    draft, _ = _place(state)
+    targets = draft.rooms.target
     bound = {key for key, uuid in draft.bound.items() if targets.get(key) == (uuid,)}
-    return targets, frozenset((bound | placed.moves.keys()).difference(draft.cause, draft.homes.moved_for))
+    return targets, frozenset((bound | draft.moves.keys()).difference(draft.cause, draft.homes.moved_for))
 
 
-def _place(state: NodeState) -> _Placed:
+def _place(state: NodeState) -> tuple[Draft, KnownHomes]:
     """Guarantees, then turns for burst, then the spread: in this order, never the other way round."""
     alive = [w for w in state.workloads.values() if w.takes_part]
     known = homes_of(state, alive)
@@ -78,19 +67,23 @@ def _place(state: NodeState) -> _Placed:
     wanting = [w for w in alive if w.wants_gpu and w.id in homes.homes and w.id not in resting]
     draft = place_guarantees(state, homes, wanting)
     draft.waits |= resting
+    draft.wake_at += idle_at
     leave_together(draft, gangs)
     place_guests(draft, [w for w in alive if w.wants_gpu and w.id not in resting])
     take_turns(draft)
     place_together(draft)
     grant_wishes(draft)
-    return _Placed(draft, spread(draft) | follow_wishes(draft, wanting), known, idle_at)
+    spread(draft)
+    follow_wishes(draft, wanting)
+    return draft, known
 
 
-def _weighed(state: NodeState, placed: _Placed) -> frozenset[GpuUuid]:
+def _weighed(draft: Draft, known: KnownHomes) -> frozenset[GpuUuid]:
     """Where the plan follows from who computes, since when one is idle, or what it costs to move one."""
-    if placed.known.looked_at.costs or anybody_may(state):
+    state = draft.state
+    if known.looked_at.costs or anybody_may(state):
         return frozenset(state.gpus)
-    return frozenset(placed.draft.weighed.union(w.wanted.gpu for w in state.workloads.values() if w.wanted))
+    return frozenset(draft.weighed.union(w.wanted.gpu for w in state.workloads.values() if w.wanted))
 
 
 def _wakes_of(state: NodeState, entries: Mapping[WorkloadId, PlanEntry]) -> list[float]:

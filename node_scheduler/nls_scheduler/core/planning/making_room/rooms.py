@@ -67,6 +67,11 @@ class Rooms:
         """Take `workload` out of the draft."""
         self._forget_shares(self._planned.take(workload))
 
+    def move(self, workload: Workload, gpus: tuple[GpuUuid, ...]) -> None:
+        """Place `workload` on `gpus` in the draft, and no longer where it is there."""
+        self.remove(workload)
+        self.add(workload, gpus)
+
     @contextmanager
     def less_on_paper(self, taken: Mapping[GpuUuid, int]) -> Iterator[None]:
         """Meanwhile so much less is left beside the requests."""

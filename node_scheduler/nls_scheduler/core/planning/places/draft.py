@@ -44,13 +44,15 @@ class Draft:
         homeward: who goes home for nobody's sake, and why: its home has room, or nothing is lent.
         wake_at: when time alone may change the plan.
         bound: who is on the way to which Gpu as one of several that were chosen together.
+        moves: who goes to which Gpu for burst alone.
         leaving: what those count for who are to leave a Gpu on which more is promised than there is, until they have.
         short: since when what is held on a Gpu leaves too little room for who is to be there.
         trim_since: who gives caches back for that, and since when there is reason to.
         roomier: where there is room for what a workload was refused.
         allowances: what everybody may use now, once the rest is decided.
         weighed: where it counted who computes, since when one is idle, or what it costs to move one.
-        holders: size and id of whoever is on a Gpu or has a home, the largest first; for `plan`.
+        holders: size and id of whoever is on a Gpu or has a home, the largest first; for `entries`.
+        positions: the places of those who wait, from 1; for `entries`.
     """
 
     state: NodeState
@@ -63,6 +65,7 @@ class Draft:
     homeward: dict[WorkloadId, Reason] = field(default_factory=dict)
     wake_at: list[float] = field(default_factory=list)
     bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
+    moves: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
     over: list[Workload] = field(default_factory=list)
     claimants: dict[GpuUuid, list[Workload]] = field(default_factory=dict)
     leaving: dict[GpuUuid, int] = field(default_factory=dict)
@@ -72,6 +75,7 @@ class Draft:
     allowances: Mapping[WorkloadId, int] = field(default_factory=dict)
     weighed: set[GpuUuid] = field(default_factory=set)
     holders: list[tuple[int, WorkloadId]] = field(default_factory=list)
+    positions: Mapping[WorkloadId, int] = field(default_factory=dict)
     _paper: Paper | None = None
 
     def exchange(self, one: Workload, other: Workload) -> bool:

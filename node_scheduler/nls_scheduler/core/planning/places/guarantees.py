@@ -115,8 +115,7 @@ def _bring_back(draft: Draft, workload: Workload) -> None:
     for uuid in draft.homes.homes[workload.id]:
         if uuid in draft.rooms.gpus and not _makes_room_beside_requests(draft, workload, uuid, sent_home):
             for other, gpus in sent_home:
-                draft.rooms.remove(other)
-                draft.rooms.add(other, gpus)
+                draft.rooms.move(other, gpus)
             above = (workload.return_bytes, workload.spec.request_bytes)
             draft.waits[workload.id] = Why(Reason.USED_ABOVE_REQUEST, bytes=above, because=(Why(Reason.NOBODY_YIELDS),))
             return
@@ -143,8 +142,7 @@ def _makes_room_beside_requests(
         comes_to_borrow = other.spec.may_borrow and uuid not in (*home, *other.current)
         if comes_to_borrow and home[0] not in comes_to and rooms.fits(other, home[0]):
             sent_home.append((other, rooms.target[other.id]))
-            rooms.remove(other)
-            rooms.add(other, home)
+            rooms.move(other, home)
             left_bytes += other.spec.request_bytes
     return left_bytes >= 0
 
@@ -245,10 +243,7 @@ def _place_borrower(draft: Draft, workload: Workload, wanting: list[Workload]) -
         # Burst comes after every guarantee, but for a turn that is long due.
         draft.over.append(workload)
         return []
-    if draft.rooms.promises_more:
-        with draft.rooms.less_on_paper(_leaving(draft, wanting)):
-            best = draft.rooms.best_for(workload, draft.since)
-    else:
+    with draft.rooms.less_on_paper(_leaving(draft, wanting)):
         best = draft.rooms.best_for(workload, draft.since)
     if best is not None:
         draft.rooms.add(workload, (best,))

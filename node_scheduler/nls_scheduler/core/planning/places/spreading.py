@@ -49,7 +49,7 @@ def place_together(draft: Draft) -> None:
         workload = draft.state.workloads[key]
         if workload in draft.claimants.get(draft.rooms.target[key][0], ()):
             draft.claimants.setdefault(uuid, []).append(workload)
-        _put(draft, workload, uuid)
+        draft.rooms.move(workload, (uuid,))
 
 
 def _as_soon(draft: Draft, workload: Workload) -> frozenset[GpuUuid]:
@@ -80,42 +80,48 @@ def _is_at_home(draft: Draft, workload: Workload, gpus: set[GpuUuid]) -> bool:
     return draft.rooms.target[workload.id] == home and not gpus.isdisjoint(home)
 
 
-def spread(draft: Draft) -> Moves:
-    """Move idle bursters to where everybody's share grows by at least `min_gain`. Returns who moves where.
+def spread(draft: Draft) -> None:
+    """Move idle bursters to where everybody's share grows by at least `min_gain`.
 
     Not while somebody is on the way to a Gpu: where all are is known only then. While one is to leave when its cell has
     ended, nobody changes places with others. On a node that is about to be emptied nobody goes but home.
     """
     if _coming(draft):
-        return {}
+        return
     draft.weighed.update(draft.state.gpus)
     with draft.rooms.less_on_paper(draft.leaving):
-        return _spread(draft)
+        _spread(draft)
 
 
-def _spread(draft: Draft) -> Moves:
-    singles: Moves = {}
+def _spread(draft: Draft) -> None:
     states, still_there, awaited = draft.state.workloads, _there_until_a_cell_ends(draft), _awaited_homes(draft)
     movable = [states[key] for key, gpus in draft.rooms.target.items() if _may_move_for_burst(draft, states[key], gpus)]
     movable = [w for w in movable if not _is_at_home(draft, w, awaited)]
-    if draft.state.claims.cordoned:
-        return _go_home(draft, movable, still_there)
-    while len(singles) < len(draft.rooms.gpus) and (best := _best_move(draft, movable, still_there)) is not None:
-        workload, uuid = best
-        _put(draft, workload, uuid)
-        singles[workload.id] = uuid
-        movable.remove(workload)
-    moves = singles | ({} if still_there else _exchange_idle(draft, movable, singles))
-    return moves or _go_home(draft, movable, still_there)
+    if not draft.state.claims.cordoned:
+        while (
+            len(draft.moves) < len(draft.rooms.gpus) and (best := _best_move(draft, movable, still_there)) is not None
+        ):
+            workload, uuid = best
+            _move(draft, workload, uuid)
+            movable.remove(workload)
+        if not still_there:
+            _exchange_idle(draft, movable)
+    if not draft.moves:
+        _go_home(draft, movable, still_there)
 
 
-def _go_home(draft: Draft, movable: list[Workload], still_there: Mapping[GpuUuid, Sequence[Workload]]) -> Moves:
+def _move(draft: Draft, workload: Workload, uuid: GpuUuid) -> None:
+    """For burst alone."""
+    draft.rooms.move(workload, (uuid,))
+    draft.moves[workload.id] = uuid
+
+
+def _go_home(draft: Draft, movable: list[Workload], still_there: Mapping[GpuUuid, Sequence[Workload]]) -> None:
     """Whoever borrows, and takes nothing from anybody by being at home, goes home: the next owner need not wait for it.
 
     Where nothing is lent (any more) no share counts. Only where a cluster's scheduler has given the home: elsewhere
     homes are a matter of our own paper.
     """
-    moves: Moves = {}
     for workload in movable:
         home = workload.given_home
         if not home or draft.homes.homes[workload.id] != home or draft.rooms.target[workload.id] == home:
@@ -126,10 +132,8 @@ def _go_home(draft: Draft, movable: list[Workload], still_there: Mapping[GpuUuid
         packed = draft.rooms.pools[draft.rooms.target[workload.id][0]].placement is Placement.BINPACK
         as_good = there >= before and draft.rooms.takes_from_nobody_with_less(workload, home[0])
         if fits and (packed or as_good):
-            _put(draft, workload, home[0])
-            moves[workload.id] = home[0]
+            _move(draft, workload, home[0])
             draft.homeward[workload.id] = Reason.HOME if packed else Reason.GOES_HOME
-    return moves
 
 
 def _there_until_a_cell_ends(draft: Draft) -> dict[GpuUuid, list[Workload]]:
@@ -142,10 +146,10 @@ def _there_until_a_cell_ends(draft: Draft) -> dict[GpuUuid, list[Workload]]:
     return still_there
 
 
-def follow_wishes(draft: Draft, wanting: list[Workload]) -> Moves:
-    """Move the first idle one that was refused memory to where it may use that much. Returns who moves where."""
+def follow_wishes(draft: Draft, wanting: list[Workload]) -> None:
+    """Move the first idle one that was refused memory to where it may use that much."""
     if draft.state.claims.cordoned:
-        return {}  # nobody goes but home
+        return  # nobody goes but home
     refused = [w for w in wanting if w.wanted or w.wished_bytes]
     draft.weighed.update(uuid for workload in refused for uuid in workload.current)
     may_move = (w for w in refused if _may_move_between_cells(draft, w, w.current))
@@ -153,14 +157,8 @@ def follow_wishes(draft: Draft, wanting: list[Workload]) -> Moves:
     for workload_id, uuid in draft.roomier.items():
         workload = draft.state.workloads[workload_id]
         if workload.wished_bytes and _may_move_for_burst(draft, workload, draft.rooms.target[workload_id]):
-            _put(draft, workload, uuid)
-            return {workload_id: uuid}
-    return {}
-
-
-def _put(draft: Draft, workload: Workload, uuid: GpuUuid) -> None:
-    draft.rooms.remove(workload)
-    draft.rooms.add(workload, (uuid,))
+            _move(draft, workload, uuid)
+            return
 
 
 def _best_move(
@@ -213,17 +211,16 @@ def _may_move_between_cells(draft: Draft, workload: Workload, gpus: tuple[GpuUui
     return True
 
 
-def _exchange_idle(draft: Draft, idle: list[Workload], moves: Moves) -> Moves:
-    """Idle ones change places; who moves in any case may as well go elsewhere. Returns who moves where."""
-    states = draft.state.workloads
+def _exchange_idle(draft: Draft, idle: list[Workload]) -> None:
+    """Idle ones change places; who moves in any case may as well go elsewhere."""
+    states, moves = draft.state.workloads, draft.moves
     idle = [*idle, *(states[key] for key in moves)]
     if not idle:
-        return {}
+        return
     gain, open_to = draft.state.policy.min_gain, draft.rooms.open_to
     found = _exchange(draft, idle, gain, lambda w: 0 if w.id in moves else w.moved_bytes, open_to)
     for key, uuid in found.items():
-        _put(draft, states[key], uuid)
-    return found
+        _move(draft, states[key], uuid)
 
 
 def _exchange(
