@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -12,7 +14,7 @@ from nls_scheduler.core.model.values import computed_once
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.homes import elastic, repacking
 from nls_scheduler.core.planning.homes.displacing import displace, displace_few
-from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, held_by
+from nls_scheduler.core.planning.homes.paper import Paper, admission_order, counts, held_by, no_room
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
@@ -43,6 +45,9 @@ class Admission(Paper):
         exchanged: how often others had to change or lose a home for somebody.
         units: all that are in line, where no queues take turns.
         harms: what it would mean to be displaced, of those of whom it was asked.
+        _too_large: the least that found no room, by kind: a larger one of the same kind finds none either.
+        _unpackable: the least for which others' other homes made none.
+        _in_vain: the first who found no home, of those who ask for the same.
 
     Room that is kept for one that has waited long is not usable for those behind it in the line; what is kept only for
     such as are beyond their queue's fair share is, for those within theirs.
@@ -90,9 +95,7 @@ class Admission(Paper):
             if sum(given) + sum(owner.bytes for owner in gpu.owners) > gpu.memory_total_bytes:
                 return Why(Reason.HOME_OVERFULL, gpus=tuple(full))
         held = (held_by(self.state.gpus[uuid], self.on_paper.members(uuid)) for uuid in full)
-        spec, gang = workload.spec, () if workload.spec.gang is None else (workload.spec.gang,)
-        numbers, because = (spec.gpu_count, spec.gang_size), tuple(why for why in held if why is not None)
-        return Why(Reason.NO_ROOM, bytes=(spec.request_bytes,), numbers=numbers, names=gang, because=because)
+        return no_room(workload.spec, tuple(why for why in held if why is not None))
 
     def keep(self, ordered: list[Workload]) -> list[Workload]:
         """Keep the homes that still hold; return who has none. A process that cannot move keeps its own, before all.
@@ -172,7 +175,7 @@ class Admission(Paper):
             return
         self.looked_at.places = True
         if workload.wish is None and workload.given_home is None:
-            self.change_home(workload, workload.current)
+            self.change_homes((workload, workload.current))
 
     def give_up_incomplete(self, gangs: Mapping[GangKey, Gang]) -> list[Workload]:
         """Take the homes of gangs that are not whole, or do not all have one; who is on a Gpu keeps its own.
@@ -350,11 +353,11 @@ class Admission(Paper):
     def _admit(self, workload: Workload) -> bool:
         spec, pools = workload.spec, tuple(self.pools_for(workload))
         kind = self._kind(workload, pools)
-        if pools and self._may_find_room(kind, spec.request_bytes):
+        if pools and spec.request_bytes < self._too_large.get(kind, inf):
             if self._finds_room(workload):
                 return True
             self._too_large[kind] = spec.request_bytes
-            if self._may_be_packed(kind, spec.request_bytes):
+            if spec.request_bytes < self._unpackable.get(kind, inf):
                 if self.admit_by_packing(workload):
                     self._note_exchange(makes_room=False)
                     return True
@@ -365,7 +368,7 @@ class Admission(Paper):
         if self.ledger is None:
             return False
         kind = (*kind, spec.pools, spec.priority, self.ledger.leaf(workload))
-        if not self._may_find_room(kind, spec.request_bytes):
+        if spec.request_bytes >= self._too_large.get(kind, inf):
             return False
         if displace(self, workload):
             self._note_exchange()
@@ -388,7 +391,7 @@ class Admission(Paper):
         alone = [unit[0] for unit in self.units if len(unit) == 1 and unit[0].id not in self.result.homes]
         alone.sort(key=attrgetter("spec.request_bytes"))
         smallest = next((w for w in alone if self._kind(w, tuple(self.pools_for(w))) == kind), None)
-        if smallest is None or not self._may_find_room(kind, smallest.spec.request_bytes):
+        if smallest is None or smallest.spec.request_bytes >= self._too_large.get(kind, inf):
             return
         if any(self.best_fit(smallest, count) is not None for count in counts(smallest)):
             return
@@ -406,14 +409,6 @@ class Admission(Paper):
             self._unpackable.clear()
         self.exchanged += 1
 
-    def _may_be_packed(self, kind: tuple[object, ...], request_bytes: int) -> bool:
-        """Where others' other homes made no room for one this large, they make none for a larger one of its kind."""
-        return request_bytes < self._unpackable.get(kind, request_bytes + 1)
-
-    def _may_find_room(self, kind: tuple[object, ...], request_bytes: int) -> bool:
-        """Where one this large found no room, a larger one of the same kind finds none either."""
-        return request_bytes < self._too_large.get(kind, request_bytes + 1)
-
     def readmit(self, workload: Workload) -> bool:
         """A home for `workload` beside the others, who keep theirs. False: there is no room."""
         for count in counts(workload):
@@ -425,11 +420,7 @@ class Admission(Paper):
 
     def readmit_together(self, unit: Sequence[Workload]) -> bool:
         """As `readmit`, for all of `unit` or for none of them."""
-        checkpoint = self.checkpoint()
-        if all(self.readmit(workload) for workload in unit):
-            return True
-        self.roll_back(checkpoint)
-        return False
+        return self.tried(*(partial(self.readmit, workload) for workload in unit))
 
     def admit_by_packing(
         self, newcomer: Workload, repack: Callable[[Paper, Workload], bool] = repacking.repack
@@ -450,15 +441,16 @@ class Admission(Paper):
     def obstacle(self, ledger: Ledger, workload: Workload, pool: str) -> Obstacle | None:
         """Which rule keeps it out of `pool`, together with all of its gang who wait and can be in no other one."""
         homes = self.result.homes
-        fellows = (w for w in self._fellows(workload) if w.id not in homes and {*w.spec.pools} == {pool})
+        fellows = (w for w in self.fellows(workload) if w.id not in homes and {*w.spec.pools} == {pool})
         return ledger.obstacle(workload, pool, fellows=fellows)
 
-    def _fellows(self, workload: Workload) -> list[Workload]:
+    def fellows(self, workload: Workload) -> list[Workload]:
+        """The others of its gang that take part."""
         key = key_of(workload.spec)
         return [] if key is None else [w for w in self.state.gangs[key].members if w.id != workload.id]
 
     def _held_back(self, ledger: Ledger, workload: Workload) -> Why | None:
-        if never := ledger.beyond_limits([workload.spec, *(w.spec for w in self._fellows(workload))]):
+        if never := ledger.beyond_limits([workload.spec, *(w.spec for w in self.fellows(workload))]):
             return Why(Reason.HELD_BACK, because=never)
         obstacles = [self.obstacle(ledger, workload, pool) for pool in workload.spec.pools]
         rules = tuple(obstacle.why for obstacle in obstacles if obstacle is not None)

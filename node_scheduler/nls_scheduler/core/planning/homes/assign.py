@@ -17,7 +17,7 @@ from nls_scheduler.core.model.gangs import key_of
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.planning.homes import elastic
 from nls_scheduler.core.planning.homes.admission import Admission
-from nls_scheduler.core.planning.homes.paper import admission_order, held_by
+from nls_scheduler.core.planning.homes.paper import admission_order, held_by, no_room
 from nls_scheduler.core.planning.making_room.rooms import out_of_service, why_unusable
 
 if TYPE_CHECKING:
@@ -61,9 +61,10 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
                 waiting = _try_again(admission, waiting, units)
             continue
         waiting += unit
-        starves_at = _starves_at(state, unit)
-        if admission.is_held_back(head) or starves_at is None:
-            continue  # for its queue's sake, or on a Gpu as long as nobody needs that: nobody keeps room free for it
+        # One that is on a Gpu as long as nobody needs that, or wants none, does not wait.
+        starves_at = max(workload.in_line_since for workload in unit) + state.policy.starvation_s
+        if admission.is_held_back(head):
+            continue  # for its queue's sake: nobody keeps room free for it
         if state.at >= starves_at:
             admission.reserve_for(unit)
             continue
@@ -126,9 +127,8 @@ def _say_why(state: NodeState, admission: Admission, waiting: list[Workload]) ->
             pools = workload.spec.pools
             if pools not in held:
                 held[pools], no_pool[pools] = _held_in(state, pools, holders, last), _no_pool(state, pools)
-            why = no_pool[pools] or admission.is_held_back(workload)
-            why = _no_room(admission, workload, held[pools], last) if why is None else last if last == why else why
-            told[workload.spec.demand] = why
+            why = no_pool[pools] or admission.is_held_back(workload) or _no_room(admission, workload, held[pools])
+            why = told[workload.spec.demand] = last if last == why else why
         admission.result.waits[workload.id] = why
 
 
@@ -165,40 +165,21 @@ def _held_in(
     return tuple(old if old == new else new for old, new in zip_longest(known, held))
 
 
-def _no_room(admission: Admission, workload: Workload, held: tuple[Why, ...], last: Why | None) -> Why:
-    """That there is none, and who has it; `last` where it says just that."""
-    spec, ledger, policy = workload.spec, admission.ledger, admission.state.policy
-    because = held if ledger is None else (*held, ledger.standing(workload, spec.pools[0]))
+def _no_room(admission: Admission, workload: Workload, held: tuple[Why, ...]) -> Why:
+    """That there is none, and who has it."""
+    ledger, policy = admission.ledger, admission.state.policy
+    because = held if ledger is None else (*held, ledger.standing(workload, workload.spec.pools[0]))
     if workload.id in admission.result.spared_by:
         numbers = (policy.starvation_s, policy.max_moved_for_one * workload.fewest_gpus)
         because = (Why(Reason.MOVES_TOO_MANY, numbers=numbers), *because)
-    demand, gang = (spec.gpu_count, spec.gang_size), () if spec.gang is None else (spec.gang,)
-    parts = (Reason.NO_ROOM, (spec.request_bytes,), demand, gang, because)
-    if last is not None and (last.kind, last.bytes, last.numbers, last.names, last.because) == parts:
-        return last
-    return Why(Reason.NO_ROOM, bytes=(spec.request_bytes,), numbers=demand, names=gang, because=because)
-
-
-def _starves_at(state: NodeState, unit: list[Workload]) -> float | None:
-    """From when on room is kept free for `unit`; `None`: not while one of it is on a Gpu, or wants none."""
-    latest = 0.0
-    for workload in unit:
-        if workload.waiting_since is None:
-            return None
-        latest = max(latest, workload.waiting_since)
-    return latest + state.policy.starvation_s
+    return no_room(workload.spec, because)
 
 
 def _holders(admission: Admission) -> dict[GpuUuid, Why]:
     """Who holds each Gpu on paper, of those that somebody holds or that get nobody."""
-    state, homes = admission.state, admission.result.homes
-    at_home: dict[GpuUuid, list[Workload]] = {uuid: [] for uuid in state.gpus}
-    for workload in admission.admitted():
-        for uuid in homes[workload.id]:
-            at_home[uuid].append(workload)
-    held, out = {}, out_of_service(state)
+    state, held, out = admission.state, {}, out_of_service(admission.state)
     for gpu in sorted(state.gpus.values(), key=lambda g: g.index):
-        why = held_by(gpu, at_home[gpu.uuid])
+        why = held_by(gpu, sorted(admission.on_paper.members(gpu.uuid), key=admission_order))
         if gpu.uuid in out or (why is None and gpu.uuid not in state.usable):
             why = why_unusable(state, (gpu.uuid,))
         if why is not None:

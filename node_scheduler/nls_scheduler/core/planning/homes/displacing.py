@@ -57,10 +57,8 @@ def displace_few(admission: Admission, gang: Sequence[Workload]) -> bool:
         if not members:
             return True
         first, others = members[0], partial(have_homes, members[1:])
-        checkpoint = admission.checkpoint()
-        if admission.readmit(first) and others():
+        if admission.tried(partial(admission.readmit, first), others):
             return True
-        admission.roll_back(checkpoint)
         for attempt in _attempts(admission, first) if len(tried) < _TRIED else ():
             for way in attempt.ways_with_few():
                 if len(tried) == _TRIED:
@@ -113,9 +111,7 @@ class _Attempt:
     def _takes(self) -> float:
         """What the newcomer takes of the pool, and all of its gang that has no homes yet: they have them together."""
         newcomer, homes = self._newcomer, self._admission.result.homes
-        key = key_of(newcomer.spec)
-        gang = () if key is None else self._admission.state.gangs[key].members
-        others = (w for w in gang if w.id != newcomer.id and w.id not in homes)
+        others = (w for w in self._admission.fellows(newcomer) if w.id not in homes)
         return self._ledger.amount((newcomer, *others), self._pool)
 
     def _held(self, victim: Workload) -> float:
@@ -132,10 +128,8 @@ class _Attempt:
 
     def tried(self, *steps: Callable[[], bool]) -> bool:
         """Whether these succeed one after another; if not nothing is changed."""
-        checkpoint = self._admission.checkpoint()
-        if all(step() for step in steps):
+        if self._admission.tried(*steps):
             return True
-        self._admission.roll_back(checkpoint)
         self.taken.clear()
         return False
 

@@ -13,10 +13,11 @@ from nls_scheduler.core.planning.homes.queue_ledger import Ledger
 from nls_scheduler.core.planning.making_room.occupancy import Occupancy
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from nls_scheduler.core.model.gpu import Gpu
     from nls_scheduler.core.model.ids import GpuUuid, WorkloadId
+    from nls_scheduler.core.model.spec import WorkloadSpec
     from nls_scheduler.core.model.state import NodeState
     from nls_scheduler.core.model.workload import Workload
     from nls_scheduler.core.planning.homes.queue_ledger import Counted
@@ -71,6 +72,13 @@ def held_by(gpu: Gpu, at_home: Iterable[Workload]) -> Why | None:
     who = (*(workload.mention for workload in at_home), *(owner.mention for owner in gpu.owners))
     others = (gpu.unplaced_bytes,) if gpu.unplaced_bytes and not gpu.owners else ()
     return Why(Reason.HELD, gpus=(gpu.uuid,), who=who, bytes=others) if who or others else None
+
+
+def no_room(spec: WorkloadSpec, because: tuple[Why, ...]) -> Why:
+    """That there is none for what `spec` asks for."""
+    gang = () if spec.gang is None else (spec.gang,)
+    numbers = (spec.gpu_count, spec.gang_size)
+    return Why(Reason.NO_ROOM, bytes=(spec.request_bytes,), numbers=numbers, names=gang, because=because)
 
 
 @dataclass(slots=True)
@@ -184,6 +192,14 @@ class Paper:
         if self.ledger is not None and checkpoint.ledger is not None:
             self.ledger.roll_back(checkpoint.ledger)
 
+    def tried(self, *steps: Callable[[], bool]) -> bool:
+        """Whether these succeed one after another; if not nothing is changed."""
+        checkpoint = self.checkpoint()
+        if all(step() for step in steps):
+            return True
+        self.roll_back(checkpoint)
+        return False
+
     def best_fit(
         self,
         workload: Workload,
@@ -260,25 +276,16 @@ class Paper:
                 return False
         return self.has_room_at(workload, home)
 
-    def exchange(self, one: Workload, other: Workload) -> bool:
-        """Each gets the other's home, if both may have it. False: nothing is changed."""
+    def change_homes(self, *new: tuple[Workload, tuple[GpuUuid, ...]]) -> bool:
+        """Each of these has its home there instead, if all may have them. False: nothing is changed."""
         checkpoint = self.checkpoint()
-        homes = self.take(one), self.take(other)
-        for workload, home in zip((other, one), homes, strict=True):
+        for workload, _ in new:
+            self.take(workload)
+        for workload, home in reversed(new):
             if not self.may_have_home(workload, home):
                 self.roll_back(checkpoint)
                 return False
             self.give(workload, home)
-        return True
-
-    def change_home(self, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
-        """`workload` has its home there instead, if it may. False: nothing is changed."""
-        checkpoint = self.checkpoint()
-        self.take(workload)
-        if not self.may_have_home(workload, home):
-            self.roll_back(checkpoint)
-            return False
-        self.give(workload, home)
         return True
 
     def is_open(self, pool: str, uuid: GpuUuid) -> bool:

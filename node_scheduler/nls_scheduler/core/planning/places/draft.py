@@ -85,13 +85,14 @@ class Draft:
             (away,) = self.homes.homes[other.id]
             if self.homes.left.get(away, 0) + other.spec.request_bytes < one.spec.request_bytes:
                 return False
-        return self._written_down().exchange(one, other)
+        homes = self.homes.homes
+        return self._written_down().change_homes((one, homes[other.id]), (other, homes[one.id]))
 
     def be_at_home(self, workload: Workload, gpu: GpuUuid) -> bool:
         """`workload`, which has a home, has it on `gpu` from now on, if it may. False: nothing is changed."""
         if self.homes.left.get(gpu, 0) < workload.spec.request_bytes:
             return False
-        return self._written_down().change_home(workload, (gpu,))
+        return self._written_down().change_homes((workload, (gpu,)))
 
     def _written_down(self) -> Paper:
         self._paper = self._paper or Paper.having(self.state, self.homes)
