@@ -203,8 +203,7 @@ class _Board:
         pieces, possible = self.pieces, room
         for number in there:
             possible += pieces[number].size_bytes
-        (works, moved, many, places), (least_bytes, gpus, lacking) = draft.cost, draft.least
-        least_bytes, gpus, lacking = least_bytes - self._least(gpu, room), gpus - 1, lacking + room
+        (works, moved, many, places) = draft.cost
         for number in there:
             if possible < 0:
                 return
@@ -212,11 +211,7 @@ class _Board:
             size = piece.size_bytes
             possible -= size
             cost = (works + piece.cost[0], moved + piece.cost[1], many + 1, places + number)
-            left, loose = room + size, lacking + piece.moved_size_bytes
-            least = (least_bytes, gpus, loose)
-            if left < 0:
-                least = (least_bytes + self._least(gpu, left), gpus + 1, loose - left)
-            yield (number, gpu, size), cost, least
+            yield (number, gpu, size), cost, self._least_after(draft, gpu, size, piece.moved_size_bytes)
 
     def place(self, draft: _Draft) -> Iterator[_Following]:
         """The largest loose piece where it fits most tightly; fits it nowhere, where smaller ones can give way."""
@@ -265,14 +260,19 @@ class _Board:
 
     def _put(self, draft: _Draft, number: int, gpu: int, size_bytes: int) -> _Following:
         """That much of a loose piece on `gpu`."""
+        least = self._least_after(draft, gpu, -size_bytes, -self.pieces[number].moved_size_bytes)
+        return (number, gpu, -size_bytes), draft.cost, least
+
+    def _least_after(self, draft: _Draft, gpu: int, more: int, loose: int) -> _Least:
+        """What is still to come where that much `more` is left on `gpu`, and so many bytes more have no place yet."""
         (least_bytes, gpus, lacking), room = draft.least, draft.free[gpu]
-        lacking -= self.pieces[number].moved_size_bytes
+        lacking += loose
         if room < 0:
             least_bytes, gpus, lacking = least_bytes - self._least(gpu, room), gpus - 1, lacking + room
-        room -= size_bytes
+        room += more
         if room < 0:
             least_bytes, gpus, lacking = least_bytes + self._least(gpu, room), gpus + 1, lacking - room
-        return (number, gpu, -size_bytes), draft.cost, (least_bytes, gpus, lacking)
+        return least_bytes, gpus, lacking
 
 
 def cheapest(
