@@ -197,10 +197,7 @@ class Rooms:
 
     def takes_in_full(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `workload` has room on `uuid` if it is at home there: nobody in the draft has to leave or yield."""
-        if uuid not in self.gpus or self._is_kept_from(workload, uuid):
-            return False
-        paper, left = self.left_bytes(uuid)
-        return paper >= workload.spec.request_bytes and left >= self.size_on(workload, uuid)
+        return uuid in self.gpus and not self._is_kept_from(workload, uuid) and self.has_room_again(workload, uuid)
 
     def _is_kept_from(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `uuid` is kept for another; who is there stays."""

@@ -98,6 +98,10 @@ class Draft:
         self._paper = self._paper or Paper.having(self.state, self.homes)
         return self._paper
 
+    def left_by(self, workload: Workload) -> set[GpuUuid]:
+        """The Gpus on which it is, and is not to be."""
+        return set(workload.current).difference(self.rooms.target.get(workload.id, ()))
+
     def harm(self, victim: Workload) -> tuple[bool, int, int, int, float, float, str]:
         """`victims.harm` now."""
         return harm(victim, self.state.at)
@@ -156,11 +160,9 @@ class Draft:
         return [claim for claim in claims if not is_fellow(self.state.workloads[claim[1]], victim)]
 
     def _claims(self, workload: Workload) -> list[tuple[float, WorkloadId]]:
-        return [claim for uuid in workload.current for claim in self._claims_on(uuid, workload)]
-
-    def _claims_on(self, uuid: GpuUuid, victim: Workload) -> list[tuple[float, WorkloadId]]:
-        """Who is owed room on `uuid`, finds none, and since when; the first of them first."""
-        return list(self._unmet(uuid, self._claims_of(self._who_is_owed(uuid), victim)))
+        """Who is owed room where it is, finds none, and since when; on each Gpu the first of them first."""
+        owed = ((uuid, self._claims_of(self._who_is_owed(uuid), workload)) for uuid in workload.current)
+        return [claim for uuid, claims in owed for claim in self._unmet(uuid, claims)]
 
     def _claims_of(self, claimants: list[Workload], victim: Workload) -> list[tuple[float, WorkloadId]]:
         """Since when each of `claimants` waits for `victim`; the first of them first."""
@@ -185,9 +187,8 @@ class Draft:
 
     def _who_is_owed(self, gpu: GpuUuid) -> list[Workload]:
         """Those of them to whom room is guaranteed there: at home, and within their requests."""
-        homes, targets = self.homes.homes, self.rooms.target
-        there = [c for c in self.claimants.get(gpu, ()) if gpu in targets.get(c.id, ())]
-        return [c for c in there if gpu in homes.get(c.id, ()) and c.within_request] if there else there
+        homes = self.homes.homes
+        return [c for c in self._who_comes(gpu) if gpu in homes.get(c.id, ()) and c.within_request]
 
     def note_short(self, gpu: GpuUuid) -> None:
         """What is held on `gpu` is too much: since the first wait for it, or since it is so."""

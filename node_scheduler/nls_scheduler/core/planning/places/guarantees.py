@@ -95,11 +95,11 @@ def _leaving(draft: Draft, wanting: list[Workload]) -> dict[GpuUuid, int]:
     Whoever came there to borrow before they have left would be sent away again while they are still there.
     """
     leaving: dict[GpuUuid, int] = {}
-    pools, target = draft.rooms.pools, draft.rooms.target
+    pools = draft.rooms.pools
     if not draft.rooms.promises_more:
         return leaving
     for workload in wanting:
-        for uuid in set(workload.current).difference(target.get(workload.id, ())) if workload.stays else ():
+        for uuid in draft.left_by(workload) if workload.stays else ():
             if uuid in pools and pools[uuid].oversubscribe > 1.0:
                 leaving[uuid] = leaving.get(uuid, 0) + workload.spec.request_bytes
     return leaving
@@ -291,7 +291,7 @@ def _note_short_for_the_bound(draft: Draft) -> None:
     """Who was chosen with others to leave a Gpu, and would fit there with its request, may do so when it is trimmed."""
     rooms = draft.rooms
     for workload in (draft.state.workloads[key] for key in draft.bound):
-        for uuid in set(workload.current).difference(rooms.target.get(workload.id, ())):
+        for uuid in draft.left_by(workload):
             fits_on_paper = uuid in rooms.gpus and rooms.left_bytes(uuid)[0] >= workload.spec.request_bytes
             if fits_on_paper and _holds_burst(workload, uuid) and not rooms.has_room_again(workload, uuid):
                 draft.note_short(uuid)

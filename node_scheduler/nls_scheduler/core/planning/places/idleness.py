@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from nls_scheduler.core.model.reasons import Reason, Why
 from nls_scheduler.core.model.spec import Kind
 from nls_scheduler.core.model.workload import Phase
-from nls_scheduler.core.planning.making_room.victims import harm
+from nls_scheduler.core.planning.making_room.victims import harm, may_be_suspended_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +73,4 @@ def _cordoned_at(state: NodeState, workload: Workload) -> float | None:
     """From when on a notebook may be asked to leave a cordoned node; `None`: not as long as everything is as it is."""
     idle_s = state.policy.cordoned_idle_s
     at = _idle_at(workload, idle_s) if state.claims.cordoned and idle_s is not None else None
-    if at is None or workload.suspend_failed_at is None:
-        return at
-    return max(at, workload.suspend_failed_at + state.policy.cool_down_s)
+    return None if at is None else max(at, may_be_suspended_from(state, workload))

@@ -141,7 +141,7 @@ def _there_until_a_cell_ends(draft: Draft) -> dict[GpuUuid, list[Workload]]:
     still_there: dict[GpuUuid, list[Workload]] = {}
     for workload in draft.state.workloads.values():
         if workload.executing:
-            for uuid in set(workload.current).difference(draft.rooms.target.get(workload.id, ())):
+            for uuid in draft.left_by(workload):
                 still_there.setdefault(uuid, []).append(workload)
     return still_there
 
@@ -300,20 +300,14 @@ class _Board:
         # Where nothing costs anything no way is cheaper than another.
         budget = BUDGET if any(piece.cost[1] for piece in pieces) else 0
         answer = make_room(free, pieces, slots=slots, budget=budget, whatever_moves=True)
-        moves = {} if answer is None else {k: u for k, u in answer.moves.items() if rooms.target[k] != (u,)}
-        return moves if answer is not None and self._fits(moves, share) else None
-
-    def _fits(self, moves: Moves, share: float) -> bool:
-        """Whether there is room beside those who stay: where all were placed anew they count as if they moved."""
-        rooms = self._draft.rooms
-        left = {
-            uuid: rooms.gpus[uuid].capacity_bytes
-            - sum(self._size(w, uuid, share) for w in rooms.members(uuid) if w.id not in moves)
-            for uuid in self._gpus
-        }
-        for key, uuid in moves.items():
-            left[uuid] -= self._size(self._movable[key], None, share)
-        return all(left_bytes >= 0 for left_bytes in left.values())
+        if answer is None:
+            return None
+        # There has to be room beside those who stay: where all were placed anew they count as if they moved.
+        moves = {k: u for k, u in answer.moves.items() if rooms.target[k] != (u,)}
+        for piece in (piece for piece in pieces if piece.id in moves):
+            free[piece.gpu] += piece.size_bytes
+            free[moves[piece.id]] -= piece.moved_size_bytes
+        return moves if min(free.values(), default=0) >= 0 else None
 
     def _piece(self, workload: Workload, share: float) -> Piece:
         (uuid,) = self._draft.rooms.target[workload.id]

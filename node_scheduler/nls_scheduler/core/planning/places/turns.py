@@ -37,28 +37,16 @@ class _Option:
 
 def take_turns(draft: Draft) -> None:
     """Give those who wait for burst a place where there is one; else let holders yield to the first in line."""
-    order = sorted(
-        draft.over,
-        key=lambda w: (
-            not _waits_actively(w),
-            w.in_line_since,
-            w.submitted_at,
-            w.id,
-        ),
-    )
+    order = sorted(draft.over, key=lambda w: (not _waits_actively(w), w.in_line_since, w.submitted_at, w.id))
     with draft.rooms.less_on_paper(draft.leaving):
-        _place_waiters(draft, order)
-
-
-def _place_waiters(draft: Draft, order: list[Workload]) -> None:
-    for waiter in order:
-        best = draft.rooms.best_for(waiter, draft.since)
-        if best is not None:
-            draft.rooms.add(waiter, (best,))
-        elif not _waits_actively(waiter):
-            draft.waits[waiter.id] = _why_over(waiter, Why(Reason.COMES_BACK))
-        else:
-            _replace_holders(draft, waiter)
+        for waiter in order:
+            best = draft.rooms.best_for(waiter, draft.since)
+            if best is not None:
+                draft.rooms.add(waiter, (best,))
+            elif not _waits_actively(waiter):
+                draft.waits[waiter.id] = _why_over(waiter, Why(Reason.COMES_BACK))
+            else:
+                _replace_holders(draft, waiter)
 
 
 def _waits_actively(waiter: Workload) -> bool:
