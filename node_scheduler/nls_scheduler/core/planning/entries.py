@@ -15,7 +15,6 @@ from nls_scheduler.core.model.values import updated
 from nls_scheduler.core.model.workload import Phase
 from nls_scheduler.core.planning.gangs import have_room
 from nls_scheduler.core.planning.leaving import (
-    as_before,
     mentions,
     owner_there,
     what_is_in_its_way,
@@ -292,7 +291,7 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
             return _why_lacking(draft.state, lacking)
         is_on = draft.state.workloads[holder].current
         held = tuple(uuid for uuid in lacking if uuid in is_on) or lacking  # others hold the others
-        return as_before(draft, workload, Reason.HELD, held, who=mentions(draft, holder))
+        return Why(Reason.HELD, gpus=held, who=mentions(draft, holder))
     if workload.phase is Phase.QUEUED and workload.spec.gang is not None and not _gang_may_come(draft, workload):
         return Why(Reason.GANG_WITHOUT_ROOM, names=(workload.spec.gang,))
     if draft.state.quiet and not workload.current:
@@ -304,7 +303,7 @@ def _why_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], ca
         kind = Reason.STAYS
     elif kind is Reason.BORROWS:
         because = (Why(Reason.HOME, gpus=home),)
-    return as_before(draft, workload, kind, target, bytes_=(size_bytes,), because=because)
+    return Why(kind, gpus=target, bytes=(size_bytes,), because=because)
 
 
 def _why_lacking(state: NodeState, gpus: tuple[GpuUuid, ...]) -> Why:

@@ -40,8 +40,7 @@ def what_is_in_its_way(draft: Draft, workload: Workload, target: tuple[GpuUuid, 
         return None
     for uuid in left:
         if there := [key for key, home in draft.homes.homes.items() if uuid in home and key != workload.id]:
-            who = tuple(draft.state.workloads[key].mention for key in there)
-            return as_before(draft, workload, Reason.HELD, (uuid,), who=who)
+            return Why(Reason.HELD, gpus=(uuid,), who=tuple(draft.state.workloads[key].mention for key in there))
     return None
 
 
@@ -55,11 +54,11 @@ def why_needed(
     there = (*goes, *draft.state.workloads[cause].current)
     needed = tuple([uuid for uuid in leaves if uuid in there])
     if needed or because or not goes:
-        return as_before(draft, workload, Reason.NEEDED, needed or goes or leaves, who=who, because=because)
+        return Why(Reason.NEEDED, gpus=needed or goes or leaves, who=who, because=because)
     if (between := _who_comes_for(draft, cause, leaves)) is not None:
         because = (Why(Reason.NEEDED, gpus=goes, who=who),)
-        return as_before(draft, workload, Reason.NEEDED, leaves, who=mentions(draft, between), because=because)
-    return as_before(draft, workload, Reason.NEEDED, goes, who=who, because=_why_with_it(draft, workload, leaves))
+        return Why(Reason.NEEDED, gpus=leaves, who=mentions(draft, between), because=because)
+    return Why(Reason.NEEDED, gpus=goes, who=who, because=_why_with_it(draft, workload, leaves))
 
 
 def _who_of_its_gang(draft: Draft, cause: WorkloadId, gpus: tuple[GpuUuid, ...]) -> WorkloadId:
@@ -96,25 +95,6 @@ def owner_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -
         if uuid not in target and uuid not in home and uuid in gpus and gpus[uuid].owners:
             return uuid, gpus[uuid].owners[0]
     return None
-
-
-def as_before(
-    draft: Draft,
-    workload: Workload,
-    kind: Reason,
-    gpus: tuple[GpuUuid, ...],
-    *,
-    who: tuple[Mention, ...] = (),
-    bytes_: tuple[int, ...] = (),
-    because: tuple[Why, ...] = (),
-) -> Why:
-    """The reason that the last plan gave where it is the same, as it mostly is: then nobody has to compare it again."""
-    before = draft.state.plan.get(workload.id)
-    if before is not None:
-        why = before.reason
-        if (why.kind, why.gpus, why.who, why.bytes, why.because) == (kind, gpus, who, bytes_, because):
-            return why
-    return Why(kind, gpus=gpus, who=who, bytes=bytes_, because=because)
 
 
 def why_nobody_comes(draft: Draft, workload: Workload, gpus: tuple[GpuUuid, ...]) -> tuple[Why, ...]:
