@@ -11,6 +11,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from nls_scheduler.core.model.gpu import Gpu
 
 DEFAULT: Final = "default"
@@ -55,6 +57,10 @@ class Pool:
             word in (gpu.uuid, gpu.parent, str(gpu.index)) or (not word.isdecimal() and fnmatchcase(gpu.name, word))
             for word in self.gpus
         )
+
+    def is_open_to(self, names: Collection[str]) -> bool:
+        """Whether those who ask for the pools of these `names` may come to it."""
+        return self.enabled and self.name in names
 
     def home_capacity_bytes(self, gpu: Gpu) -> int:
         """How many bytes of requests may have their home on `gpu`."""

@@ -67,7 +67,6 @@ class Admission(Paper):
         self._unreserved = self._all_usable
         self._usable_for: dict[WorkloadId, frozenset[GpuUuid]] = {}
         self._found = _AsHomesStand()
-        self._in_pools: dict[tuple[tuple[str, ...], tuple[GpuUuid, ...]], bool] = {}
 
     def keep_given(self, ordered: list[Workload]) -> None:
         """The homes that a cluster's scheduler chose; where they are more than a Gpu has, the last ones wait.
@@ -134,12 +133,7 @@ class Admission(Paper):
         return left[: spec.gpu_counts[0]] if len(left) >= spec.gpu_count else None
 
     def _is_in_its_pools(self, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
-        pools, gpus = workload.spec.pools, self.state.gpus
-        known = self._in_pools.get((pools, home))
-        if known is None:
-            known = all(uuid not in gpus or any(self.is_open(pool, uuid) for pool in pools) for uuid in home)
-            self._in_pools[pools, home] = known
-        return known
+        return all(uuid not in self.pools or self.pools[uuid].is_open_to(workload.spec.pools) for uuid in home)
 
     def _follow_pools(self, workload: Workload) -> None:
         """Who asks for other pools than it is in goes to one of them, once there is room beside all others' homes."""
@@ -222,7 +216,7 @@ class Admission(Paper):
         Nor is one kept of a pool out of which its own queue keeps it.
         """
         empty = self._empty
-        could = {u for w in unit for u in empty.offered(w) if any(self.is_open(pool, u) for pool in self.pools_for(w))}
+        could = {u for w in unit for u in empty.offered(w) if self.pools[u].is_open_to(self.pools_for(w))}
         is_owed = self.ledger is None or self.ledger.is_within_share(unit)
         if could <= (self._owed if is_owed else self._reserved).keys():
             return
@@ -299,7 +293,7 @@ class Admission(Paper):
         demands = {(w.spec.gpu_count, w.spec.request_bytes, w.spec.pools) for w in unit}
         if len(demands) > 1 or first.spec.gpu_count > 1 or len({homes[w.id] for w in unit}) < len(unit):
             return
-        packed = tuple(sorted((homes[w.id][0] for w in unit), key=lambda uuid: self.state.gpus[uuid].index))
+        packed = self.in_order(homes[w.id][0] for w in unit)
         for workload in unit:
             self.take(workload)
         for workload, uuid in zip(unit, repacking.closer(self, first, packed), strict=True):

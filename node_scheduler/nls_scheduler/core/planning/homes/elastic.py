@@ -36,7 +36,7 @@ def grow(paper: Paper) -> None:
             paper.take(workload)
             while extra and not paper.may_have_home(workload, (*home, *extra)):
                 extra.pop()
-            paper.give(workload, _in_order(paper, (*home, *extra)))
+            paper.give(workload, paper.in_order((*home, *extra)))
 
 
 def keep_where_it_fits(paper: Paper, workloads: Iterable[Workload]) -> None:
@@ -158,11 +158,7 @@ def _give_up(paper: Paper, giver: Workload, uuid: GpuUuid) -> None:
 
 def _change(paper: Paper, workload: Workload, home: tuple[GpuUuid, ...]) -> None:
     paper.take(workload)
-    paper.give(workload, _in_order(paper, home))
-
-
-def _in_order(paper: Paper, home: tuple[GpuUuid, ...]) -> tuple[GpuUuid, ...]:
-    return tuple(sorted(home, key=lambda uuid: paper.state.gpus[uuid].index))
+    paper.give(workload, paper.in_order(home))
 
 
 def _givers(

@@ -106,9 +106,9 @@ class InFact:
 
     def open_to(self, workload: Workload) -> frozenset[GpuUuid]:
         """The usable Gpus of its pools."""
-        pools, paper = tuple(self.paper.pools_for(workload)), self.paper
+        pools = tuple(self.paper.pools_for(workload))
         if pools not in self._open:
-            self._open[pools] = frozenset(u for u in self.free if any(paper.is_open(pool, u) for pool in pools))
+            self._open[pools] = frozenset(uuid for uuid in self.free if self.paper.pools[uuid].is_open_to(pools))
         return self._open[pools]
 
     def is_at(self, workload: Workload) -> bool:
@@ -161,9 +161,9 @@ class InFact:
     def change(self, gpus: Sequence[GpuUuid], moves: Mapping[WorkloadId, GpuUuid]) -> Change:
         """The newcomer on `gpus`, those of `moves` there, and everybody at home where they are taken to be."""
         moved = {key: (uuid,) for key, uuid in moves.items() if self.place[key] != (uuid,)}
-        homes, index = self.paper.result.homes, self.paper.state.gpus
+        homes = self.paper.result.homes
         new = {key: home for key, home in {**self.place, **moved}.items() if homes[key] != home}
-        return Change(tuple(sorted(gpus, key=lambda uuid: index[uuid].index)), new, moved.keys())
+        return Change(self.paper.in_order(gpus), new, moved.keys())
 
     @computed_once
     def _movable(self) -> Sequence[Workload]:

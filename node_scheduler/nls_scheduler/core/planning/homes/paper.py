@@ -112,6 +112,7 @@ class Paper:
     Attributes:
         state: the node.
         at: the time of this round.
+        pools: the pool of each Gpu.
         result: the homes so far.
         ledger: what each queue has; `None` where no queues are configured.
         free: bytes by Gpu, below zero where more is promised than there is.
@@ -130,10 +131,10 @@ class Paper:
         self.looked_at = LookedAt()
         self.ledger = Ledger(state) if state.policy.queues else None
         self.state, self.at = state, state.at
-        self._pools = state.pools
-        self.oversubscribed = {uuid for uuid, pool in self._pools.items() if pool.oversubscribe > 1.0}
+        self.pools = state.pools
+        self.oversubscribed = {uuid for uuid, pool in self.pools.items() if pool.oversubscribe > 1.0}
         self.on_paper = Occupancy(
-            {uuid: self._pools[uuid].home_capacity_bytes(gpu) for uuid, gpu in state.gpus.items() if gpu.healthy},
+            {uuid: self.pools[uuid].home_capacity_bytes(gpu) for uuid, gpu in state.gpus.items() if gpu.healthy},
             self.cost_bytes,
         )
         (self.free,) = self.on_paper.left
@@ -168,7 +169,7 @@ class Paper:
     def open_gpus(self, workload: Workload, pool: str) -> list[GpuUuid]:
         """The Gpus of `pool` on which it may have a home when there is room: of several, none is a slice."""
         pinned = self.free if (current := workload.pinned_to) is None else current
-        usable = [u for u in self.free if u in self.usable and self.is_open(pool, u) and u in pinned]
+        usable = [u for u in self.free if u in self.usable and self.pools[u].is_open_to((pool,)) and u in pinned]
         return usable if workload.spec.gpu_count == 1 else [u for u in usable if self.state.gpus[u].parent is None]
 
     def admitted(self) -> list[Workload]:
@@ -244,7 +245,7 @@ class Paper:
             for uuid, room in self.free.items()
             if room >= request_bytes
             and uuid in among
-            and self.is_open(pool, uuid)
+            and self.pools[uuid].is_open_to((pool,))
             and (uuid not in self.oversubscribed or self.has_home_room(workload, uuid))
             and (pinned is None or uuid in pinned)
         ]
@@ -257,11 +258,11 @@ class Paper:
             return (best_of_one[-1],)
         self.looked_at.places = True
         best = topology.closest([uuid for *_, uuid in sorted(fitting)], count, gpus)
-        return None if best is None else tuple(sorted(best, key=lambda uuid: gpus[uuid].index))
+        return None if best is None else self.in_order(best)
 
     def is_offered(self, workload: Workload, uuid: GpuUuid) -> bool:
         """Whether `uuid` can become a home of `workload` now."""
-        open_to_it = uuid in self.usable and any(self.is_open(pool, uuid) for pool in workload.spec.pools)
+        open_to_it = uuid in self.usable and self.pools[uuid].is_open_to(workload.spec.pools)
         return open_to_it and self.has_home_room(workload, uuid)
 
     def may_have_home(self, workload: Workload, gpus: tuple[GpuUuid, ...]) -> bool:
@@ -288,10 +289,9 @@ class Paper:
             self.give(workload, home)
         return True
 
-    def is_open(self, pool: str, uuid: GpuUuid) -> bool:
-        """Whether `uuid` is of `pool`, and that is in use."""
-        own = self._pools[uuid]
-        return own.name == pool and own.enabled
+    def in_order(self, gpus: Iterable[GpuUuid]) -> tuple[GpuUuid, ...]:
+        """As a home has them: by their indexes."""
+        return tuple(sorted(gpus, key=lambda uuid: self.state.gpus[uuid].index))
 
     def is_of_its_pool(self, home: tuple[GpuUuid, ...], uuid: GpuUuid) -> bool:
         """Whether a queue counts `uuid` where it counts `home`: then nothing changes for anybody's."""
@@ -336,4 +336,4 @@ class Paper:
         """Who cannot take turns leaves that much less to promise: what remains of the Gpu is oversubscribed."""
         if uuid not in self.oversubscribed or workload.spec.can_take_turns:
             return workload.spec.request_bytes
-        return self._pools[uuid].promised_bytes(workload.spec.request_bytes)
+        return self.pools[uuid].promised_bytes(workload.spec.request_bytes)

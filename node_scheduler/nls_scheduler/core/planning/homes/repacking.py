@@ -278,5 +278,6 @@ def _clearable(paper: Paper, newcomer: Workload, there: InFact) -> Iterator[list
     """For each of its pools the Gpus that can be cleared for it, the emptiest first."""
     cleared = there.cleared
     for pool in paper.pools_for(newcomer):
-        ranked = [u for u in there.free if paper.is_open(pool, u) and cleared[u] >= newcomer.spec.request_bytes]
+        gpus = (uuid for uuid in there.free if paper.pools[uuid].is_open_to((pool,)))
+        ranked = [uuid for uuid in gpus if cleared[uuid] >= newcomer.spec.request_bytes]
         yield sorted(ranked, key=lambda u: (-there.free[u], paper.state.gpus[u].index))

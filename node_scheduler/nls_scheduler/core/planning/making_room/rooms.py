@@ -146,9 +146,8 @@ class Rooms:
         """The Gpus of these pools that anybody may borrow: everybody there is looked after by us."""
         known = self._shared.get(names)
         if known is None:
-            pools, free = self.pools, (uuid for uuid, gpu in self.gpus.items() if not gpu.has_foreigners)
-            known = frozenset(uuid for uuid in free if pools[uuid].enabled and pools[uuid].name in names)
-            self._shared[names] = known
+            free = (uuid for uuid, gpu in self.gpus.items() if not gpu.has_foreigners)
+            known = self._shared[names] = frozenset(uuid for uuid in free if self.pools[uuid].is_open_to(names))
         return known
 
     def is_owed(self, workload: Workload) -> bool:

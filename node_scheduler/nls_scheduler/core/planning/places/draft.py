@@ -108,10 +108,12 @@ class Draft:
 
     def keeps(self, holder: Workload) -> bool:
         """Whether its user holds `holder` against everybody's burst; when that ends, the plan is made again."""
-        if holder.keep_until is None or not holder.kept(self.state.at):
-            return False
-        self.wake_at.append(holder.keep_until)
-        return True
+        return holder.keep_until is not None and not self.has_come(holder.keep_until)
+
+    def has_come(self, at: float) -> bool:
+        """Whether it is that time; when it is, the plan is made again."""
+        self.wake_at.append(at)
+        return self.state.at >= at
 
     def claim_since(self, claimant: Workload, victim: Workload) -> float:
         """Since when `claimant` waits for the place that `victim` has to leave.

@@ -204,11 +204,7 @@ def _may_move_between_cells(draft: Draft, workload: Workload, gpus: tuple[GpuUui
         return False
     if not draft.state.policy.max_moves_per_hour or draft.keeps(workload) or workload.id not in draft.homes.homes:
         return False
-    cooled_at = may_move_from(draft.state, workload)
-    if cooled_at > draft.state.at:
-        draft.wake_at.append(cooled_at)
-        return False
-    return True
+    return draft.has_come(may_move_from(draft.state, workload))
 
 
 def _exchange_idle(draft: Draft, idle: list[Workload]) -> None:

@@ -102,9 +102,7 @@ def starves(draft: Draft, waiter: Workload) -> bool:
     """Whether its cell has waited so long that room is kept for it; when it has, the plan is made again."""
     if waiter.waiting_since is None or not _waits_actively(waiter):
         return False
-    starves_at = waiter.waiting_since + draft.state.policy.starvation_s
-    draft.wake_at.append(starves_at)
-    return draft.state.at >= starves_at
+    return draft.has_come(waiter.waiting_since + draft.state.policy.starvation_s)
 
 
 def _option(draft: Draft, waiter: Workload, uuid: GpuUuid) -> _Option | None:
@@ -145,10 +143,7 @@ def _may_yield(draft: Draft, holder: Workload, uuid: GpuUuid) -> bool:
         return False
     if holder.current != (uuid,):
         return False
-    if (again_at := may_be_suspended_from(draft.state, holder)) > draft.state.at:
-        draft.wake_at.append(again_at)
-        return False
-    if draft.keeps(holder):
+    if not draft.has_come(may_be_suspended_from(draft.state, holder)) or draft.keeps(holder):
         return False
     # Where more is promised than there is, the end of a cell is the end of a turn.
     on_demand = draft.rooms.pools[uuid].oversubscribe > 1.0
