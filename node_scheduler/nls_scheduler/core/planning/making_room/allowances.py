@@ -7,6 +7,7 @@ without somebody's shrinking who has no more already, and allowances always fit 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,25 +35,25 @@ def allowances(
         left_bytes: on each Gpu, beside the requests of all those and what nobody placed.
     """
     granted: dict[WorkloadId, int] = {}
-    growing: dict[WorkloadId, tuple[int, tuple[GpuUuid, ...]]] = {}
-    on_one = True
+    growing: dict[GpuUuid, dict[WorkloadId, tuple[int, tuple[GpuUuid, ...]]]] = {}
+    room = dict(left_bytes)
+    wanted: dict[GpuUuid, int] = defaultdict(int)
     for workload_id, spec, gpus in placed:
         granted[workload_id] = spec.request_bytes
-        if spec.burstable:
-            growing[workload_id] = (spec.burst_bytes, gpus)
-            on_one = on_one and len(gpus) == 1
-    if on_one:
-        return _each_alone(granted, growing, left_bytes)
-    room = dict(left_bytes)
+        for uuid in gpus if spec.burstable else ():
+            growing.setdefault(uuid, {})[workload_id] = (spec.burst_bytes, gpus)
+            wanted[uuid] += spec.burst_bytes
     while growing:
-        share, full = _next_full(growing, room)
-        for workload_id in [k for k, (_, gpus) in growing.items() if full is None or full in gpus]:
-            burst, gpus = growing.pop(workload_id)
+        share, full = min((share_of(room[uuid], wanted[uuid]), uuid) for uuid in growing)
+        for workload_id, (burst, gpus) in growing.pop(full).items():
             # Rounded down: a byte too little is nobody's loss, one too many is somebody's.
             bytes_ = int(burst * share)
             granted[workload_id] += bytes_
             for uuid in gpus:
                 room[uuid] -= bytes_
+                wanted[uuid] -= burst
+                if uuid != full:
+                    growing[uuid].pop(workload_id)
     return granted
 
 
@@ -82,30 +83,3 @@ def while_some_leave(
         if targets.get(workload.id) == workload.current:
             now[workload.id] = min(now[workload.id], planned[workload.id])
     return now
-
-
-def _each_alone(
-    granted: dict[WorkloadId, int],
-    growing: Mapping[WorkloadId, tuple[int, tuple[GpuUuid, ...]]],
-    room: Mapping[GpuUuid, int],
-) -> dict[WorkloadId, int]:
-    """`granted` with the bursts of those who are on one Gpu each: no Gpu's share depends on another's."""
-    wanted: dict[GpuUuid, int] = {}
-    for burst, (uuid,) in growing.values():
-        wanted[uuid] = wanted.get(uuid, 0) + burst
-    shares = {uuid: share_of(room[uuid], burst) for uuid, burst in wanted.items()}
-    for workload_id, (burst, (uuid,)) in growing.items():
-        granted[workload_id] += int(burst * shares[uuid])
-    return granted
-
-
-def _next_full(
-    growing: Mapping[WorkloadId, tuple[int, tuple[GpuUuid, ...]]], room: Mapping[GpuUuid, int]
-) -> tuple[float, GpuUuid | None]:
-    """The share at which the next Gpu is full, and which; `None` when all reach their limits before."""
-    wanted: dict[GpuUuid, int] = {}
-    for burst, gpus in growing.values():
-        for uuid in gpus:
-            wanted[uuid] = wanted.get(uuid, 0) + burst
-    share, full = min(((share_of(room[uuid], burst), uuid) for uuid, burst in wanted.items()), default=(1.0, None))
-    return (share, full) if share < 1.0 else (1.0, None)
