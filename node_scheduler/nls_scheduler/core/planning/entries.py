@@ -192,7 +192,7 @@ def _reason(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...], cause
     if workload.id in draft.homes.waits:
         return draft.homes.waits[workload.id]
     if workload.id in draft.moves:
-        return Why(draft.homeward.get(workload.id, Reason.MORE_ROOM), gpus=target)
+        return Why(draft.moves[workload.id], gpus=target)
     if workload.present and target != workload.current and (why := why_it_leaves(draft, workload, target, cause)):
         return why
     if (elsewhere := _why_elsewhere(draft, workload, target)) is not None:

@@ -21,9 +21,8 @@ def resting(gangs: Mapping[GangKey, Gang], homes: Mapping[WorkloadId, tuple[GpuU
     """Members that are to be on no Gpu now, each with the reason: all of a gang, or none."""
     rests: dict[WorkloadId, Why] = {}
     for gang in gangs.values():
-        admitted = all(w.id in homes for w in gang.members)
-        if not (admitted and (gang.runs or gang.may_start)):
-            may_run = gang.may_start or gang.runs
+        may_run = gang.may_start or gang.runs
+        if not (may_run and all(w.id in homes for w in gang.members)):
             why = Why(Reason.GANG_WITHOUT_ROOM, names=(gang.name,)) if may_run else gang.why_not()
             rests |= dict.fromkeys((w.id for w in gang.members), why)
     return rests

@@ -103,9 +103,7 @@ class Admission(Paper):
         """
         homeless, kept, unheard = [workload for workload in ordered if not workload.home], [], self.state.unreported
         at_home = [workload for workload in ordered if workload.home]
-        if unheard:
-            at_home.sort(key=lambda w: w.id in unheard)
-        for workload in sorted(at_home, key=attrgetter("is_bound"), reverse=True):
+        for workload in sorted(at_home, key=lambda w: (not w.is_bound, w.id in unheard)):
             home = self._still_fits(workload)
             bound = workload.is_bound and all(u in self.state.gpus for u in workload.home)
             if home is None and not bound:

@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     Counted = Mapping[tuple[str, str], "Has"]
 
 
-def demand(spec: WorkloadSpec, memory_total_bytes: int, count: int | None = None) -> float:
-    """What `spec` asks for on `count` Gpus (its fewest), in Gpus of `memory_total_bytes`."""
-    return spec.request_bytes * (count or spec.gpu_count) / memory_total_bytes
-
-
 @dataclass(frozen=True, slots=True)
 class Obstacle:
     """The queue whose rule keeps a workload out, and which rule."""
@@ -103,7 +98,7 @@ class Ledger:
 
     def demand(self, spec: WorkloadSpec, pool: str, count: int | None = None) -> float:
         """What `spec` asks for on `count` Gpus (its fewest), in Gpus of `pool`."""
-        return demand(spec, self._largest.get(pool, 1), count)
+        return spec.request_bytes * (count or spec.gpu_count) / self._largest.get(pool, 1)
 
     def leaf(self, workload: Workload) -> str:
         """The queue in which `workload` counts."""

@@ -41,10 +41,9 @@ class Draft:
         since: since when the guarantee that drives it out has waited: its deadline counts from then.
         waits: why a workload gets no place now.
         yields: who leaves at the end of the running cell, for whom.
-        homeward: who goes home for nobody's sake, and why: its home has room, or nothing is lent.
         wake_at: when time alone may change the plan.
         bound: who is on the way to which Gpu as one of several that were chosen together.
-        moves: who goes to which Gpu for burst alone.
+        moves: who goes elsewhere for nobody's sake, and why: for burst alone, or as its home has room.
         leaving: what those count for who are to leave a Gpu on which more is promised than there is, until they have.
         short: since when what is held on a Gpu leaves too little room for who is to be there.
         trim_since: who gives caches back for that, and since when there is reason to.
@@ -62,10 +61,9 @@ class Draft:
     since: dict[WorkloadId, float] = field(default_factory=dict)
     waits: dict[WorkloadId, Why] = field(default_factory=dict)
     yields: dict[WorkloadId, WorkloadId] = field(default_factory=dict)
-    homeward: dict[WorkloadId, Reason] = field(default_factory=dict)
     wake_at: list[float] = field(default_factory=list)
     bound: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
-    moves: dict[WorkloadId, GpuUuid] = field(default_factory=dict)
+    moves: dict[WorkloadId, Reason] = field(default_factory=dict)
     over: list[Workload] = field(default_factory=list)
     claimants: dict[GpuUuid, list[Workload]] = field(default_factory=dict)
     leaving: dict[GpuUuid, int] = field(default_factory=dict)

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 def anybody_may(state: NodeState) -> bool:
     """Whether there is a reason for which an idle notebook leaves its Gpu for nobody."""
-    pools = (*state.policy.pools, state.policy.default_pool)
-    return state.claims.cordoned or any(pool.idle_suspend_s is not None for pool in pools)
+    return state.claims.cordoned or any(pool.idle_suspend_s is not None for pool in state.policy.all_pools)
 
 
 def leave_when_idle(state: NodeState, alive: Sequence[Workload]) -> tuple[dict[WorkloadId, Why], list[float]]:

@@ -110,10 +110,9 @@ def _spread(draft: Draft) -> None:
         _go_home(draft, movable, still_there)
 
 
-def _move(draft: Draft, workload: Workload, uuid: GpuUuid) -> None:
-    """For burst alone."""
+def _move(draft: Draft, workload: Workload, uuid: GpuUuid, why: Reason = Reason.MORE_ROOM) -> None:
     draft.rooms.move(workload, (uuid,))
-    draft.moves[workload.id] = uuid
+    draft.moves[workload.id] = why
 
 
 def _go_home(draft: Draft, movable: list[Workload], still_there: Mapping[GpuUuid, Sequence[Workload]]) -> None:
@@ -132,8 +131,7 @@ def _go_home(draft: Draft, movable: list[Workload], still_there: Mapping[GpuUuid
         packed = draft.rooms.pools[draft.rooms.target[workload.id][0]].placement is Placement.BINPACK
         as_good = there >= before and draft.rooms.takes_from_nobody_with_less(workload, home[0])
         if fits and (packed or as_good):
-            _move(draft, workload, home[0])
-            draft.homeward[workload.id] = Reason.HOME if packed else Reason.GOES_HOME
+            _move(draft, workload, home[0], Reason.HOME if packed else Reason.GOES_HOME)
 
 
 def _there_until_a_cell_ends(draft: Draft) -> dict[GpuUuid, list[Workload]]:
