@@ -61,14 +61,14 @@ def assign_homes(state: NodeState, workloads: Iterable[Workload]) -> tuple[Homes
                 waiting = _try_again(admission, waiting, units)
             continue
         waiting += unit
-        # One that is on a Gpu as long as nobody needs that, or wants none, does not wait.
-        starves_at = max(workload.in_line_since for workload in unit) + state.policy.starvation_s
         if admission.is_held_back(head):
             continue  # for its queue's sake: nobody keeps room free for it
+        # Never where one of them is on a Gpu as long as nobody needs that, or wants none.
+        starves_at = max(workload.in_line_since for workload in unit) + state.policy.starvation_s
         if state.at >= starves_at:
             admission.reserve_for(unit)
-            continue
-        starves = min(starves, starves_at)
+        else:
+            starves = min(starves, starves_at)
     displaced = [w for w in admission.displaced if w.id not in result.homes]
     result.line += [w.id for w in displaced if w.id not in result.line]
     _keep_causes(result, workloads)

@@ -278,6 +278,5 @@ def _clearable(paper: Paper, newcomer: Workload, there: InFact) -> Iterator[list
     """For each of its pools the Gpus that can be cleared for it, the emptiest first."""
     cleared = there.cleared
     for pool in paper.pools_for(newcomer):
-        gpus = (uuid for uuid in there.free if paper.pools[uuid].is_open_to((pool,)))
-        ranked = [uuid for uuid in gpus if cleared[uuid] >= newcomer.spec.request_bytes]
+        ranked = [u for u in paper.open_gpus(newcomer, pool) if cleared[u] >= newcomer.spec.request_bytes]
         yield sorted(ranked, key=lambda u: (-there.free[u], paper.state.gpus[u].index))
