@@ -119,7 +119,6 @@ def check_growth(state: NodeState, workload: Workload, spec: WorkloadSpec) -> No
     for other in state.workloads.values():
         if other.id != workload.id:
             ledger.count(other, other.home)
-    obstacles = (ledger.obstacle(workload, pool, spec, gpus) for pool, gpus in ledger.pools_of(workload.home).items())
-    obstacle = next((each for each in obstacles if each is not None), None)
-    if obstacle is not None:
-        raise impossible(f"The change is refused and nothing is changed: {sentence(obstacle.why, Names.of(state))}.")
+    if obstacles := ledger.obstacles(workload, workload.home, spec):
+        why = sentence(obstacles[0].why, Names.of(state))
+        raise impossible(f"The change is refused and nothing is changed: {why}.")

@@ -82,10 +82,7 @@ def _why_with_it(draft: Draft, workload: Workload, leaves: tuple[GpuUuid, ...]) 
     if workload.id in draft.waits:
         return (draft.waits[workload.id],)
     ledger = draft.homes.ledger
-    if ledger is None:
-        return ()
-    obstacles = [ledger.obstacle(workload, pool, count=gpus) for pool, gpus in ledger.pools_of(leaves).items()]
-    return tuple(obstacle.why for obstacle in obstacles if obstacle is not None)
+    return () if ledger is None else tuple(obstacle.why for obstacle in ledger.obstacles(workload, leaves))
 
 
 def owner_there(draft: Draft, workload: Workload, target: tuple[GpuUuid, ...]) -> tuple[GpuUuid, GpuOwner] | None:

@@ -271,11 +271,8 @@ class Paper:
 
     def may_return(self, workload: Workload, home: tuple[GpuUuid, ...]) -> bool:
         """As `may_have_home`, for a home that it had a moment ago: whatever its pools say by now."""
-        if self.ledger is not None:
-            pools = self.ledger.pools_of(home).items()
-            if any(self.ledger.obstacle(workload, pool, count=gpus) is not None for pool, gpus in pools):
-                return False
-        return self.has_room_at(workload, home)
+        is_kept_out = self.ledger is not None and self.ledger.obstacles(workload, home)
+        return not is_kept_out and self.has_room_at(workload, home)
 
     def change_homes(self, *new: tuple[Workload, tuple[GpuUuid, ...]]) -> bool:
         """Each of these has its home there instead, if all may have them. False: nothing is changed."""

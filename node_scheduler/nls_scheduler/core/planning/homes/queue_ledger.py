@@ -190,6 +190,13 @@ class Ledger:
         amount = self.demand(spec, pool, count or workload.fewest_gpus) + self.amount(fellows, pool)
         return self._beyond(spec, pool, amount, gives_back=count is None)
 
+    def obstacles(
+        self, workload: Workload, home: tuple[GpuUuid, ...], spec: WorkloadSpec | None = None
+    ) -> list[Obstacle]:
+        """Why it may not have just `home`, for each of the pools in which that counts; empty: it may."""
+        found = (self.obstacle(workload, pool, spec, gpus) for pool, gpus in self.pools_of(home).items())
+        return [obstacle for obstacle in found if obstacle is not None]
+
     def above_limit(self, workload: Workload, pool: str) -> Obstacle | None:
         """The first of its queues that has more of `pool` than it may, and by which rule."""
         return self._beyond(workload.spec, pool, 0.0, gives_back=False)
