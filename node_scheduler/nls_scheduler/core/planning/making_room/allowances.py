@@ -8,6 +8,7 @@ without somebody's shrinking who has no more already, and allowances always fit 
 from __future__ import annotations
 
 from collections import defaultdict
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -35,25 +36,30 @@ def allowances(
         left_bytes: on each Gpu, beside the requests of all those and what nobody placed.
     """
     granted: dict[WorkloadId, int] = {}
-    growing: dict[GpuUuid, dict[WorkloadId, tuple[int, tuple[GpuUuid, ...]]]] = {}
+    growing: dict[GpuUuid, dict[WorkloadId, tuple[int, tuple[GpuUuid, ...]]]] = defaultdict(dict)
     room = dict(left_bytes)
     wanted: dict[GpuUuid, int] = defaultdict(int)
     for workload_id, spec, gpus in placed:
         granted[workload_id] = spec.request_bytes
-        for uuid in gpus if spec.burstable else ():
-            growing.setdefault(uuid, {})[workload_id] = (spec.burst_bytes, gpus)
-            wanted[uuid] += spec.burst_bytes
-    while growing:
-        share, full = min((share_of(room[uuid], wanted[uuid]), uuid) for uuid in growing)
-        for workload_id, (burst, gpus) in growing.pop(full).items():
+        burst = spec.burst_bytes
+        for uuid in gpus if burst > 0 else ():
+            growing[uuid][workload_id] = (burst, gpus)
+            wanted[uuid] += burst
+    next_full = sorted((share_of(room[uuid], wanted[uuid]), uuid) for uuid in growing)
+    while next_full:
+        share, full = heappop(next_full)
+        if share != (now := share_of(room[full], wanted[full])):
+            heappush(next_full, (now, full))  # who has stayed behind on another Gpu leaves more here
+            continue
+        for workload_id, (burst, gpus) in growing[full].items():
             # Rounded down: a byte too little is nobody's loss, one too many is somebody's.
             bytes_ = int(burst * share)
             granted[workload_id] += bytes_
             for uuid in gpus:
-                room[uuid] -= bytes_
-                wanted[uuid] -= burst
                 if uuid != full:
-                    growing[uuid].pop(workload_id)
+                    room[uuid] -= bytes_
+                    wanted[uuid] -= burst
+                    del growing[uuid][workload_id]
     return granted
 
 
