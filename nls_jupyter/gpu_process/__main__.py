@@ -5,6 +5,7 @@ Apart from `kernel` for the reason of ipykernel's launcher: nothing may be impor
 
 import os
 import sys
+from importlib.util import find_spec
 
 if __name__ == "__main__":
     # The extension, loaded in here by the user's configuration too, must know where it is before anything loads it.
@@ -19,6 +20,10 @@ if __name__ == "__main__":
         here = ""
     if sys.path[0] in ("", here):
         del sys.path[0]
+
+    # Code that cells run tells by it whether it is in a notebook, where arguments are not its own.
+    if launcher := find_spec("ipykernel_launcher"):
+        sys.argv[0] = str(launcher.origin)
 
     if os.environ.pop("NLS_OWN_HASH_SEED", None):
         del os.environ["PYTHONHASHSEED"]  # read by now, and not for what cells start

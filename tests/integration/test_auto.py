@@ -94,6 +94,16 @@ def test_all_names_live_in_the_gpu_process_and_the_kernels_are_reached_with_loca
     assert steady.run("%%local\nfrom asyncio import sleep\nawait sleep(0)\nx").result == "'in the kernel'"
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "__import__('sys').argv[0]",
+    ],
+)
+def test_code_that_asks_which_kernel_it_is_in_finds_the_notebooks(steady: AutoKernel, asked: str) -> None:
+    assert steady.run(asked).result == steady.run(f"%%local\n{asked}").result
+
+
 def test_switching_says_what_stays_where_and_leaves_the_kernel_as_it_was(
     two_gpus: DaemonProcess, tmp_path: Path
 ) -> None:
