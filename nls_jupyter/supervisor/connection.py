@@ -9,6 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ipykernel.kernelapp import IPKernelApp
+
 from nls_scheduler.processes.whose_files import make_private
 
 # With ipc, a "port" is the end of a socket's file name.
@@ -24,6 +26,8 @@ class Connection:
 
     directory: Path
     key: bytes
+    file: Path
+    """For ipykernel's `-f`."""
 
     @classmethod
     def create(cls, directory: Path) -> Connection:
@@ -49,7 +53,7 @@ class Connection:
     @classmethod
     def _in(cls, directory: Path) -> Connection:
         """With the file in a directory of ours, of which nothing is left where it cannot be written."""
-        self = cls(directory, os.urandom(32).hex().encode())
+        self = cls(directory, os.urandom(32).hex().encode(), directory / _file_name())
         try:
             descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w") as file:
@@ -67,11 +71,6 @@ class Connection:
         with suppress(OSError):
             self.directory.rmdir()
 
-    @property
-    def file(self) -> Path:
-        """For ipykernel's `-f`."""
-        return self.directory / "connection.json"
-
     def address(self, channel: str) -> str:
         """ZeroMQ's address of a channel."""
         return f"ipc://{self.directory / _SOCKET_PREFIX}-{PORTS[channel]}"
@@ -84,6 +83,12 @@ class Connection:
             "signature_scheme": SIGNATURE_SCHEME,
             **{f"{channel}_port": port for channel, port in PORTS.items()},
         }
+
+
+def _file_name() -> str:
+    """As the notebook's own kernel calls its file: code that cells run finds their kernel's session by that name."""
+    own = IPKernelApp.instance().connection_file if IPKernelApp.initialized() else ""
+    return Path(own).name or "connection.json"
 
 
 def _temporary_directory() -> Path:
