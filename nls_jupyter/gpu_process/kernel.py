@@ -461,4 +461,7 @@ def main(arguments: Sequence[str]) -> None:
         shared.check()
     _raise_oom_score()
     # In memory: `In`, `Out` and %history work, while the user's history database holds the notebook's cells once.
-    GpuProcessApp.launch_instance([*arguments, "--HistoryManager.hist_file=:memory:"])
+    in_memory = "--HistoryManager.hist_file=:memory:"
+    # The Jupyter server that the environment names is not its parent, whose end it would wait for.
+    no_parent = "--IPKernelApp.parent_handle=0"
+    GpuProcessApp.launch_instance([*arguments, in_memory, no_parent])

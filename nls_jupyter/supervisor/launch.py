@@ -32,8 +32,6 @@ _CAUSE_LIMIT = 200
 _NO_WORKLOAD = "process"
 _PIPE_READ_BYTES = 64 * 1024
 _WITH_ITS_GUARDIAN = "ended together with its guardian, the process that looks after it, which was killed"
-# A Jupyter server's parent poller and interrupt event are meant for the kernel that it started, not for our child.
-_NOT_INHERITED = ("JPY_PARENT_PID", "JPY_INTERRUPT_EVENT")
 # At their first use JAX takes three quarters of a Gpu's memory and TensorFlow all of it, as if it were theirs alone
 # (docs.jax.dev, "GPU memory allocation"; tensorflow.org, "Use a GPU"). Whoever sets these means what they say.
 _AS_NEEDED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
@@ -380,7 +378,6 @@ def _merged(environment: Mapping[str, str | None]) -> dict[str, str]:
         **_AS_NEEDED,
         **os.environ,
         **(_HASHES_ALIKE if is_random else {}),
-        **dict.fromkeys(_NOT_INHERITED),
         **environment,
     }
     return {name: value for name, value in merged.items() if value is not None}

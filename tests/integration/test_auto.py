@@ -99,6 +99,7 @@ def test_all_names_live_in_the_gpu_process_and_the_kernels_are_reached_with_loca
     [
         "__import__('sys').argv[0]",
         "__import__('pathlib').Path(get_ipython().config['IPKernelApp']['connection_file']).name",
+        "'JPY_PARENT_PID' in __import__('os').environ",
     ],
 )
 def test_code_that_asks_which_kernel_it_is_in_finds_the_notebooks(steady: AutoKernel, asked: str) -> None:
