@@ -298,37 +298,39 @@ def _set_tqdm_of_pandas(state: tuple[Any, dict[str, Any]]) -> None:
     bar.pandas(**options)
 
 
-def _plotly() -> tuple[str, str | None]:
-    """A template of the user's that is the default is told with itself."""
-    default = _of("plotly.io").templates.default
-    return _of("plotly.io").renderers.default, default if default in _plotlys_own() else None
+def _plotly() -> dict[str, str | None]:
+    """Defaults; one with a template of the user's in it is told with that one."""
+    defaults = {name: getattr(_of("plotly.io"), name).default for name in ("renderers", "templates")}
+    if not _plotlys_own().issuperset((defaults["templates"] or "none").split("+")):
+        del defaults["templates"]
+    return defaults
 
 
-def _set_plotly(state: tuple[str, str | None]) -> None:
-    _of("plotly.io").renderers.default = state[0]
-    if state[1] is not None:
-        _of("plotly.io").templates.default = state[1]
+def _set_plotly(defaults: Mapping[str, str | None]) -> None:
+    for name, default in defaults.items():
+        getattr(_of("plotly.io"), name).default = default
 
 
 @functools.cache
-def _plotlys_own() -> frozenset[str | None]:
-    return frozenset((None, *type(_of("plotly.io").templates)()))
+def _plotlys_own() -> frozenset[str]:
+    return frozenset(type(_of("plotly.io").templates)())
 
 
 def plotly_templates() -> Place:
-    """What cells have made of `plotly.io.templates`, each with whether it is the default."""
+    """What cells have made of `plotly.io.templates`, each with the default that it is in."""
 
     def entries() -> Iterator[tuple[Hashable, Entry]]:
         templates: Any = getattr(sys.modules.get("plotly.io"), "templates", ())  # else it is only being imported
         for name in templates:
             if name not in _plotlys_own():
-                yield name, (name, templates.default == name, templates[name])
+                default = templates.default
+                yield name, (name, default if name in (default or "").split("+") else None, templates[name])
 
-    def put(name: str, is_default: bool, template: Any) -> None:  # noqa: FBT001 - a part of an entry
+    def put(name: str, default: str | None, template: Any) -> None:
         templates = importlib.import_module("plotly.io").templates
         templates[name] = template
-        if is_default:
-            templates.default = name
+        if default is not None and all(part in templates for part in default.split("+")):
+            templates.default = default
 
     return Place("template of plotly", entries, put)
 

@@ -31,8 +31,8 @@ CASES = {
         "assert asyncio.run.__module__ == 'nest_asyncio2'",
     ),
     "plotly": (
-        "import plotly.io; plotly.io.renderers.default = 'json'; plotly.io.templates.default = 'ggplot2'",
-        "assert (plotly.io.renderers.default, plotly.io.templates.default) == ('json', 'ggplot2')",
+        "import plotly.io; plotly.io.renderers.default = 'json'; plotly.io.templates.default = 'ggplot2+gridon'",
+        "assert (plotly.io.renderers.default, plotly.io.templates.default) == ('json', 'ggplot2+gridon')",
     ),
     "polars": (
         "import polars; polars.Config.set_tbl_rows(3); polars.Config.set_thousands_separator(True)",
@@ -40,6 +40,7 @@ CASES = {
     ),
     "sklearn": (
         "import sklearn; sklearn.set_config(transform_output='pandas')",
+    "plotly.io": ("import plotly.io; plotly.io.templates.default = None", "assert plotly.io.templates.default is None"),
         "assert sklearn.get_config()['transform_output'] == 'pandas'",
     ),
     "sympy": (

@@ -302,12 +302,13 @@ def test_environments_and_templates_of_cells_are_found_by_their_names_again():
         "    def step(self, action): return 1, 1.0, False, False, {}\n"
         "gym.register('Mine-v0', entry_point=Env, max_episode_steps=3)\n"
         "gym.register('Named-v0', entry_point='__main__:Env'); env = gym.make('Mine-v0'); env.reset(seed=3)\n"
-        "pio.templates['mine'] = layout.Template(layout={'title': {'text': 'mine'}}); pio.templates.default = 'mine'\n"
+        "pio.templates['mine'] = layout.Template(layout={'title': {'text': 'mine'}})\n"
+        "pio.templates.default = 'gridon+mine'\n"
     )
     after = (
         "env.step(0)\n"
         "assert type(gym.make('Mine-v0').unwrapped) is type(gym.make('Named-v0').unwrapped) is Env\n"
-        "assert pio.templates.default == 'mine' and Figure().layout.template.layout.title.text == 'mine'\n"
+        "assert pio.templates.default == 'gridon+mine' and Figure().layout.template.layout.title.text == 'mine'\n"
     )
     assert carried_on(before, after) == []
 
