@@ -281,6 +281,13 @@ PANDAS_INDEX_SHARES: Final = Seam("pandas:Index", "_references", _PANDAS, _NO_SH
 SYMPY_SETTINGS: Final = Seam("sympy.printing.printer:Printer", "_global_settings", _SYMPY, _NO_PRINTING)
 SYMPY_PRINTABLE: Final = Seam("sympy.core._print_helpers", "Printable", _SYMPY, _NO_PRINTING)
 SYMPY_NOT_SHOWN: Final = Seam("sympy.core._print_helpers:Printable", "_repr_disabled", _SYMPY, _NO_PRINTING)
+ALTAIR_PLUGINS: Final = Seam(
+    "altair.utils.plugin_registry:PluginRegistry",
+    "_plugins",
+    "5.0 to 6.3",
+    "altair's settings, and themes and renderers of cells, do not come back with the GPU process",
+    set_in="__init__",
+)
 
 # -- JAX, Numba, CuPy -------------------------------------------------------------------------------------------------
 _CUPY = "13.6 to 14.2"

@@ -71,6 +71,7 @@ class Interpreter:
             library_settings.numpy_formatters(),
             library_settings.pandas_functions(),
             library_settings.plotly_templates(),
+            library_settings.altair_plugins(),
             library_settings.sympy_printers(),
         ]
         colors = registered_colors.RegisteredColors()

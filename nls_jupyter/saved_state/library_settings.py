@@ -335,17 +335,55 @@ def plotly_templates() -> Place:
     return Place("template of plotly", entries, put)
 
 
-_ALTAIR = ("data_transformers", "renderers")
+def _altairs_registries() -> dict[str, Any]:
+    altair: Any = sys.modules.get("altair")
+    if not hasattr(altair, "renderers"):
+        return {}  # it is only being imported
+    # `altair.themes` warns since 5.5, which has `altair.theme`.
+    enable_theme = getattr(getattr(altair, "theme", None), "enable", None) or altair.themes.enable
+    return {
+        "data transformer": altair.data_transformers,
+        "renderer": altair.renderers,
+        "theme": enable_theme.__self__,
+    }
+
+
+def _is_altairs(plugin: Any) -> bool:
+    return str(getattr(plugin, "__module__", "")).partition(".")[0] == "altair"
 
 
 def _altair() -> dict[str, tuple[str, dict[str, Any]]]:
-    registries = {name: getattr(_of("altair"), name) for name in _ALTAIR}
-    return {name: (registry.active, dict(registry.options)) for name, registry in registries.items()}
+    """What is enabled; what is the user's is told with itself."""
+    return {
+        what: (registry.active, dict(registry.options))
+        for what, registry in _altairs_registries().items()
+        if _is_altairs(seams.ALTAIR_PLUGINS.of(registry).get(registry.active))
+    }
 
 
 def _set_altair(state: Mapping[str, tuple[str, dict[str, Any]]]) -> None:
-    for name, (active, options) in state.items():
-        getattr(_of("altair"), name).enable(active, **options)
+    for what, (active, options) in state.items():
+        _altairs_registries()[what].enable(active, **options)
+
+
+def altair_plugins() -> Place:
+    """Themes, renderers and data transformers of the user's, each with its options where it is enabled."""
+
+    def entries() -> Iterator[tuple[Hashable, Entry]]:
+        for what, registry in _altairs_registries().items():
+            for name, plugin in seams.ALTAIR_PLUGINS.of(registry, {}).items():
+                if not _is_altairs(plugin):
+                    options = registry.options if name == registry.active else None
+                    yield (what, name), (what, name, options, plugin)
+
+    def put(what: str, name: str, options: Mapping[str, Any] | None, plugin: Any) -> None:
+        importlib.import_module("altair")
+        registry = _altairs_registries()[what]
+        registry.register(name, plugin)
+        if options is not None:
+            registry.enable(name, **options)
+
+    return Place("altair", entries, put, lambda key, _: " ".join(key))
 
 
 def _bokeh() -> str | None:

@@ -11,8 +11,18 @@ from saved_state_processes import carried_on
 
 CASES = {
     "altair": (
-        "import altair as alt; alt.data_transformers.disable_max_rows(); alt.renderers.enable('mimetype')",
-        "assert alt.data_transformers.options == {'max_rows': None} and alt.renderers.active == 'mimetype'",
+        (
+            "import altair as alt; alt.data_transformers.disable_max_rows(); alt.theme.enable('dark')\n"
+            "alt.theme.register('mine', enable=False)(lambda: {'config': {'background': color}})\n"
+            "color = 'red'; alt.renderers.register('shown', lambda spec, **given: given)\n"
+            "alt.renderers.enable('shown', size=3)"
+        ),
+        (
+            "assert alt.data_transformers.options == {'max_rows': None} and alt.theme.active == 'dark'\n"
+            "assert alt.renderers.active == 'shown' and alt.renderers.get()({}) == {'size': 3}\n"
+            "color = 'blue'; alt.theme.enable('mine')\n"
+            "assert alt.theme.get()() == {'config': {'background': 'blue'}}"
+        ),
     ),
     "bokeh": (
         "import bokeh.io; bokeh.io.output_notebook(hide_banner=True)",
@@ -30,6 +40,7 @@ CASES = {
         "import asyncio, nest_asyncio2; nest_asyncio2.apply()",
         "assert asyncio.run.__module__ == 'nest_asyncio2'",
     ),
+    "plotly.io": ("import plotly.io; plotly.io.templates.default = None", "assert plotly.io.templates.default is None"),
     "plotly": (
         "import plotly.io; plotly.io.renderers.default = 'json'; plotly.io.templates.default = 'ggplot2+gridon'",
         "assert (plotly.io.renderers.default, plotly.io.templates.default) == ('json', 'ggplot2+gridon')",
@@ -40,7 +51,6 @@ CASES = {
     ),
     "sklearn": (
         "import sklearn; sklearn.set_config(transform_output='pandas')",
-    "plotly.io": ("import plotly.io; plotly.io.templates.default = None", "assert plotly.io.templates.default is None"),
         "assert sklearn.get_config()['transform_output'] == 'pandas'",
     ),
     "sympy": (
