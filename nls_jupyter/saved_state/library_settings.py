@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import importlib
 import inspect
@@ -52,6 +53,7 @@ def of_libraries() -> tuple[Aspect, ...]:
             "polars",
         ),
         Aspect("altair's settings", _altair, _set_altair, "altair"),
+        Aspect("dask's configuration", lambda: copy.deepcopy(_of("dask.config").config), _set_dask, "dask.config"),
         Aspect("bokeh's notebook mode", _bokeh, _set_bokeh, "bokeh.io"),
         Aspect("JAX's settings", _jax, _set_jax, "jax"),
         Aspect("mpmath's precision", _mpmath, _set_mpmath, "mpmath"),
@@ -384,6 +386,13 @@ def altair_plugins() -> Place:
             registry.enable(name, **options)
 
     return Place("altair", entries, put, lambda key, _: " ".join(key))
+
+
+def _set_dask(kept: Mapping[str, Any]) -> None:
+    """Also what `dask.config.set` has set."""
+    config = _of("dask.config").config
+    config.clear()
+    config.update(kept)
 
 
 def _bokeh() -> str | None:

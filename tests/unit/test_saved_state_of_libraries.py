@@ -28,6 +28,10 @@ CASES = {
         "import bokeh.io; bokeh.io.output_notebook(hide_banner=True)",
         "assert bokeh.io.state.curstate().notebook_type == 'jupyter' and bokeh.io.state.curstate().notebook",
     ),
+    "dask": (
+        "import dask; dask.config.set(scheduler='sync'); dask.config.set({'array.chunk-size': '1MiB'})",
+        "assert dask.config.get('scheduler') == 'sync' and dask.config.get('array.chunk-size') == '1MiB'",
+    ),
     "jax": (
         "import jax; jax.config.update('jax_enable_x64', True)",
         "assert jax.numpy.arange(3.0).dtype == 'float64'",
