@@ -78,7 +78,11 @@ PREDICATES = [
         ("Queue.weight_in", "1.0", "What is over quota is divided by weight."),
         ("Queue.is_open_to", "True", "A queue that names users is for those."),
     ),
-    *_of("core/model/pools.py", ("Pool.names", "False", "A Gpu belongs to the first pool that names it.")),
+    *_of(
+        "core/model/pools.py",
+        ("Pool.names", "False", "A Gpu belongs to the first pool that names it."),
+        ("Pool.is_open_to", "True", "A workload stays within its pools."),
+    ),
     *_of(
         "core/model/state.py",
         ("NodeState.quiet", "False", "Nothing is ordered before supervisors have reported."),
@@ -140,13 +144,12 @@ PREDICATES = [
     *_of(
         "core/planning/homes/paper.py",
         ("Paper.has_home_room", "True", "Requests at home on a Gpu stay within it."),
-        ("Paper.is_open", "True", "A workload stays within its pools."),
     ),
     *_of(
         "core/planning/homes/queue_ledger.py",
         ("Ledger.obstacle", "None", "What is not preemptible is only admitted within its queue's quota."),
         ("Ledger.beyond_limits", "()", "What the limits of a queue can never hold is told so."),
-        ("Ledger._reclaims", "True", "Only who stays within its fair share takes back, from who is above its own."),
+        ("Ledger._is_above", "False", "Only who stays within its fair share takes back, from who is above its own."),
         ("Ledger.may_displace", "True", "Who is not preemptible is never displaced."),
         ("comes_back", "True", "A priority never stops a command that would not start again by itself."),
     ),
