@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import warnings
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between.held_signals import handler_of
@@ -150,7 +151,7 @@ def at_exit() -> Place:
 
 
 def _is_given_again(function: Any) -> bool:
-    """Whether it is of a library's thread, or of a part of IPython's: those of the new process give their own."""
+    """Whether it is of a library's thread or workers, or of a part of IPython's: a new process's give their own."""
     owner = getattr(function, "__self__", None)
-    begins_anew = isinstance(owner, threading.Thread) or type(owner).__module__.startswith("IPython.")
+    begins_anew = isinstance(owner, (threading.Thread, Executor)) or type(owner).__module__.startswith("IPython.")
     return begins_anew and is_librarys_code(function)

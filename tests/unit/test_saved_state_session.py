@@ -367,6 +367,14 @@ def test_functions_for_warnings_and_traces_and_collections_are_called_in_the_nex
     assert carried_on(before, after) == []
 
 
+def test_the_end_of_a_librarys_pool_of_workers_is_nothing_that_is_lost():
+    before = (
+        "import atexit\nfrom concurrent.futures import ThreadPoolExecutor\n"
+        "_ = atexit.register(ThreadPoolExecutor(1).shutdown); del _\n"
+    )
+    assert carried_on(before, "1") == []
+
+
 def test_what_a_library_in_c_has_among_the_builtins_is_its_own():
     before = "import builtins, datetime\nbuiltins.__internals_of_c__, builtins.mine = datetime.datetime_CAPI, [1]\n"
     assert carried_on(before, "assert mine == [1] and not hasattr(__builtins__, '__internals_of_c__')\n") == []
