@@ -302,6 +302,9 @@ NUMBA_STATE: Final = Seam(
 CUPY_POOL: Final = Seam(
     "cupy", "_default_memory_pool", _CUPY, "cupy.get_default_memory_pool() is another pool than the one in use"
 )
+CUPY_JIT: Final = Seam(
+    "cupyx.jit._interface", "_JitRawKernel", _CUPY, "kernels of cupyx.jit that have run are named instead of saved"
+)
 CUPY_RANDOM: Final = Seam(
     "cupy.random", "_generator._random_states", _CUPY, "whether CuPy's random numbers begin anew is not told"
 )

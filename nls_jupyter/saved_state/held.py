@@ -29,6 +29,9 @@ _HELD: Final = (
     ("plotly.io", ("renderers", "templates")),
     ("altair", ("renderers", "data_transformers")),
     ("jax", ("config",)),
+    ("cupy", ("get_default_memory_pool()", "get_default_pinned_memory_pool()")),
+    ("cupy.cuda.stream", ("Stream.null", "Stream.ptds")),
+    ("nls_jupyter.simulated_cupy", ("get_default_memory_pool()",)),
     ("torch", ("default_generator",)),
     *((seam.module, (seam.name,)) for seam in (*HOOKS.values(), *MARKS)),  # handles of hooks lead to these
 )

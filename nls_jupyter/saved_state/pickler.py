@@ -18,6 +18,7 @@ from nls_jupyter.saved_state import (
     classes,
     containers,
     copy_on_write,
+    cupy_kernels,
     enumerations,
     exceptions,
     figure_widgets,
@@ -105,7 +106,16 @@ class Rules:
 
 def _families(regions: Regions) -> tuple[tuple[type, Callable[[Any], Any]], ...]:
     of_kinds = (widgets, handles, log_handlers, loggers, optimizers, figures, figure_widgets, plotly_figures)
-    of_libraries = (*of_kinds, argument_parsers, kd_trees, soups, sympy_polynomials, time_zones, url_opener)
+    of_libraries = (
+        *of_kinds,
+        argument_parsers,
+        cupy_kernels,
+        kd_trees,
+        soups,
+        sympy_polynomials,
+        time_zones,
+        url_opener,
+    )
     of_regions = (*keras_objects.families(regions), *pillow_images.families(regions.note))
     return (*(each for of_kind in of_libraries for each in of_kind.families()), *of_regions)
 

@@ -23,6 +23,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 _PYTHONS_OWN: Final = dict(vars(builtins))
+# What consists of addresses of its process: Cython writes these into a pickle as numbers, and whoever reads them frees,
+# writes to or calls what is not there. `cupy/cuda/*.pxd` of CuPy 14.2.
+_OF_CUPY = {
+    "a CUDA stream": ("stream.Stream", "stream.ExternalStream"),
+    "a CUDA event": ("stream.Event",),
+    "a CUDA graph": ("graph.Graph",),
+    "a compiled CUDA kernel": ("function.Function", "function.Module", "function.LinkState", "function.CPointer"),
+    "memory of a GPU without an array": ("memory.BaseMemory", "memory.MemoryPointer"),
+    "page-locked memory": ("pinned_memory.PinnedMemory", "pinned_memory.PinnedMemoryPointer"),
+    "a memory pool": ("memory.MemoryPool", "memory.MemoryAsyncPool", "pinned_memory.PinnedMemoryPool"),
+    "an allocator": ("memory.CFunctionAllocator", "memory.PythonFunctionAllocator"),
+    "a texture": (
+        *("texture.ChannelFormatDescriptor", "texture.ResourceDescriptor", "texture.TextureDescriptor"),
+        *("texture.CUDAarray", "texture.TextureObject", "texture.SurfaceObject"),
+    ),
+    "a plan of cuFFT": ("cufft.Plan1d", "cufft.PlanNd", "cufft.XtPlanNd"),
+    "a handle of a CUDA library": ("device.Handle",),
+}
 # module, type, what to call it. A module that nobody imported has no objects.
 _UNSAVABLE = (
     ("socket", "socket", "a socket"),
@@ -46,6 +64,13 @@ _UNSAVABLE = (
     ("sqlite3", "Connection", "a database connection"),
     ("sqlite3", "Cursor", "a database cursor"),
     ("IPython.core.interactiveshell", "InteractiveShell", "IPython itself"),
+    ("nls_jupyter.simulated_cupy.cuda", "Stream", "a CUDA stream"),
+    ("nls_jupyter.simulated_cupy.cuda", "MemoryPool", "a memory pool"),
+    *(
+        (f"cupy.cuda.{kind.rpartition('.')[0]}", kind.rpartition(".")[2], what)
+        for what in _OF_CUPY
+        for kind in _OF_CUPY[what]
+    ),
 )
 
 

@@ -15,7 +15,6 @@ from nls_jupyter.saved_state.arena import CHUNK_BYTES
 from nls_jupyter.saved_state.blobs import STAGING_BYTES
 from nls_jupyter.saved_state.libraries.blocks import block_behind, is_array_with_a_block
 from nls_jupyter.saved_state.looks import Look, Memory
-from nls_jupyter.saved_state.regions import Regions, refuse
 
 #: cudaMemoryTypeManaged of driver_types.h.
 _MANAGED = 3
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from nls_jupyter.saved_state.libraries import Handler, Looker
     from nls_jupyter.saved_state.manifest import Where
+    from nls_jupyter.saved_state.regions import Regions
     from nls_jupyter.saved_state.store import Reader
 
 
@@ -44,12 +44,7 @@ class CupyArrays:
 
     def handlers(self) -> Mapping[type, Handler]:
         """See `Library`."""
-        handlers: dict[type, Handler] = {self._module.ndarray: self._reduce}
-        for name, what in (("Stream", "a CUDA stream"), ("Event", "a CUDA event"), ("MemoryPool", "a memory pool")):
-            kind = getattr(self._module.cuda, name, None)
-            if kind is not None:
-                handlers[kind] = refuse(what)
-        return handlers
+        return {self._module.ndarray: self._reduce}
 
     def prepare(self, values: list[Any]) -> None:
         """Learn where PyTorch's storages lie: an array may have been made of one (DLPack)."""
