@@ -30,6 +30,10 @@ class FakeCuda:
     def __init__(self):
         self.queued, self.initialised, self.current = [], False, 0
         self.reserved, self.cached, self.fractions = {0: 0, 1: 0}, {0: 0, 1: 0}, {}
+        self.backend = "native"
+
+    def get_allocator_backend(self):
+        return self.backend
 
     def _lazy_call(self, call):
         call() if self.initialised else self.queued.append(call)
@@ -50,6 +54,8 @@ class FakeCuda:
 
     def memory_reserved(self, device):
         assert self.initialised
+        if self.backend == "pluggable":  # PyTorch 2.13, torch/csrc/cuda/CUDAPluggableAllocator.cpp
+            raise RuntimeError("CUDAPluggableAllocator does not yet support getDeviceStats.")
         return self.reserved[device]
 
     def mem_get_info(self, device):
@@ -308,7 +314,28 @@ def test_the_real_pytorch_has_the_calls_that_need_no_gpu():
     follower._add(TorchFraction(real, follower))
     follower.follow(GIB)
     assert follower.trim() == 0
-    for name in ("_lazy_call", "set_per_process_memory_fraction", "memory_reserved", "mem_get_info", "empty_cache"):
+    for name in (
+        "_lazy_call",
+        "get_allocator_backend",
+        "set_per_process_memory_fraction",
+        "memory_reserved",
+        "mem_get_info",
+        "empty_cache",
+    ):
         assert callable(getattr(real.cuda, name))
     assert issubclass(real.cuda.OutOfMemoryError, RuntimeError)
     del real.cuda._queued_calls[-1]
+
+
+def test_an_allocator_of_the_users_own_is_told_and_costs_no_other_library_its_allocations(daemon, torch):
+    """`torch.cuda.memory.change_current_allocator(rmm_torch_allocator)`, before the first use of CUDA."""
+    told = []
+    follower = Follower(daemon.asking, told.append)
+    follower._add(TorchFraction(torch, follower))
+    torch.cuda.backend = "pluggable"
+    torch.cuda.init()
+    follower.follow(5 * GIB)
+    assert (follower.left_bytes(None, 0), follower.held_bytes(0), follower.trim()) == (4 * GIB, GIB, 0)
+    assert (torch.observers, torch.cuda.fractions) == ([], {})
+    assert len(told) == 1
+    assert told[0].startswith("PyTorch allocates by what torch.cuda.memory.change_current_allocator was given: ")

@@ -32,12 +32,23 @@ class TorchFraction:
 
     def _initialised(self) -> None:
         """PyTorch calls this in the user's first use of CUDA, which must not fail by it."""
-        self._ready = True
-        for step in (self._observe, self.follow):
+        for step in (self._begin, self._observe, self.follow):
             try:
                 step()
             except Exception as error:  # noqa: BLE001 - whatever an unknown version raises
                 self._follower.failed("torch", error)
+            if not self._ready:
+                return
+
+    def _begin(self) -> None:
+        """Unless it has an allocator of the user's from here on, which cannot tell what it holds."""
+        if self._torch.cuda.get_allocator_backend() == "pluggable":
+            raise LacksError(
+                "PyTorch allocates by what torch.cuda.memory.change_current_allocator was given: that is held to this "
+                "notebook's share of the GPU by samples only, and the scheduler is not asked for more where it is "
+                "short."
+            )
+        self._ready = True
 
     def _observe(self) -> None:
         attach = TORCH_OUT_OF_MEMORY.of(self._torch)
