@@ -55,6 +55,21 @@ def of_libraries() -> tuple[Aspect, ...]:
         Aspect("altair's settings", _altair, _set_altair, "altair"),
         Aspect("dask's configuration", lambda: copy.deepcopy(_of("dask.config").config), _set_dask, "dask.config"),
         Aspect("bokeh's notebook mode", _bokeh, _set_bokeh, "bokeh.io"),
+        # Before the names: without it, these lead to other classes of pandas' and scikit-learn's.
+        Aspect(
+            "cudf.pandas",
+            lambda: _of("cudf.pandas").LOADED or None,
+            lambda _: _of("cudf.pandas").install(),
+            "cudf.pandas",
+            early=True,
+        ),
+        Aspect(
+            "cuml.accel",
+            lambda: _of("cuml.accel").enabled() or None,
+            lambda _: _of("cuml.accel").install(),
+            "cuml.accel",
+            early=True,
+        ),
         Aspect("JAX's settings", _jax, _set_jax, "jax"),
         Aspect("mpmath's precision", _mpmath, _set_mpmath, "mpmath"),
         Aspect("SymPy's printing", _sympy, _set_sympy, "sympy"),
