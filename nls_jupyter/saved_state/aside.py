@@ -27,8 +27,8 @@ from nls_scheduler.processes import debuggers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: Libraries whose threads a copy lacks and yet waits for.
-_NOT_COPIED = ("jax", "tensorflow", "grpc", "ray")
+#: Libraries whose threads a copy lacks and yet waits for; RAPIDS', which copy memory of a GPU where they are pickled.
+_NOT_COPIED = ("jax", "tensorflow", "grpc", "ray", "rmm")
 #: How a copy ended.
 DONE, FAILED, STOPPED, REFUSED = "done", "failed", "stopped", "refused"
 #: Why nobody copies a process whose names show memory that a fork does not copy.

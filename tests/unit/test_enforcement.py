@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -66,6 +68,19 @@ def test_who_cannot_follow_is_told_once_and_only_when_less_is_allowed() -> None:
     follower.follow(3 * GIB)
     assert [sentence.partition(" cannot follow ")[0] for sentence in told] == ["JAX"]
     assert follower.trim() == 0
+
+
+def test_rmm_is_one_who_cannot_follow_from_its_import_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    follower = Follower(Asking(lambda _: None), told.append)
+    for name in ("torch", "cupy", "nls_jupyter.simulated_cupy", "jax", "tensorflow"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "rmm", ModuleType("rmm"))
+    follower.install()
+    follower.remove()
+    for allowance in (8, 4):
+        follower.follow(allowance * GIB)
+    assert [sentence.partition(" cannot follow ")[0] for sentence in told] == ["RMM"]
 
 
 def test_the_policys_table_is_the_one_of_the_code() -> None:

@@ -54,6 +54,7 @@ class Follower:
                 "torch": self._add_torch,
                 "jax": lambda _: self._add(KeptApart("JAX", self)),
                 "tensorflow": lambda _: self._add(KeptApart("TensorFlow", self)),
+                "rmm": lambda _: self._add(KeptApart("RMM", self)),
             },
             self.failed,
         )

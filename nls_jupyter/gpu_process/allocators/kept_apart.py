@@ -1,6 +1,6 @@
-"""A library that keeps its memory to itself: JAX, TensorFlow. It is held from its start on, or by samples only.
+"""A library that keeps its memory to itself: JAX, TensorFlow, RMM. It is held from its start on, or by samples only.
 
-Neither can be asked what it holds before it uses its GPU without making it do so, and neither gives memory back.
+None can be asked what it holds before it uses its GPU without making it do so, and none gives memory back.
 """
 
 from __future__ import annotations

@@ -56,6 +56,13 @@ TABLE: Final = (
         "set: tf.config.set_logical_device_configuration",
         "not while it runs, nor does it give memory back: who is owed its burst has the notebook moved or suspended",
     ),
+    Enforcement(
+        "RMM (cuDF, cuML, cuGraph)",
+        ("rmm-cu12", "rmm-cu13", "rmm"),
+        "samples; cuDF, when it is imported, has CuPy and Numba allocate by it, too. A limit of its own is the user's "
+        "to set: rmm.mr.LimitingResourceAdaptor",
+        "not while it runs, nor does it give memory back: who is owed its burst has the notebook moved or suspended",
+    ),
 )
 ANYTHING_ELSE: Final = Enforcement(
     "anything else",
