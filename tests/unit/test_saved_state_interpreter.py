@@ -120,7 +120,8 @@ def test_it_is_as_it_was_in_the_next_process(before, after):
 def test_what_cannot_be_kept_of_the_interpreter_is_named():
     fake = "import sys, types\ncupy = types.ModuleType('cupy')\ncupy.random = types.SimpleNamespace()\n"
     fake += "cupy.random._generator = types.SimpleNamespace(_random_states={0: 1})\n"
-    fake += "cupy.cuda = types.SimpleNamespace(is_available=lambda: False)\ncupy.ndarray = type('ndarray', (), {})\n"
+    fake += "cupy.cuda = types.SimpleNamespace(is_available=lambda: False, get_allocator=lambda: None)\n"
+    fake += "cupy.get_default_memory_pool = lambda: None\ncupy.ndarray = type('ndarray', (), {})\n"
     fake += "sys.modules['cupy'] = cupy; del cupy"
     missing = carried(fake, "1")
     assert missing == [
