@@ -302,6 +302,9 @@ NUMBA_STATE: Final = Seam(
 CUPY_POOL: Final = Seam(
     "cupy", "_default_memory_pool", _CUPY, "cupy.get_default_memory_pool() is another pool than the one in use"
 )
+_CUDF, _WHOLE = "26.10", "objects of cuDF are copied to the host as a whole before they are saved"
+CUDF_SERIALIZABLE: Final = Seam("cudf.core.abc", "Serializable", _CUDF, _WHOLE)
+CUDF_BUFFER: Final = Seam("cudf.core.buffer", "as_buffer", _CUDF, "objects of cuDF do not come back")
 CUPY_JIT: Final = Seam(
     "cupyx.jit._interface", "_JitRawKernel", _CUPY, "kernels of cupyx.jit that have run are named instead of saved"
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 from nls_jupyter.saved_state.watchdog import SaveEndsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 _T = TypeVar("_T")
 _MODULE: Any = type.__dict__["__module__"]
@@ -79,3 +79,11 @@ def text_of(error: BaseException) -> str:
         raise
     except BaseException:  # noqa: BLE001 - its type is left to be told
         return ""
+
+
+def below(kind: type) -> Iterator[type]:
+    """All classes that inherit from it by now."""
+    found: type
+    for found in kind.__subclasses__():
+        yield found
+        yield from below(found)

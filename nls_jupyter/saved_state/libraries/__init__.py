@@ -42,6 +42,7 @@ _OWN = {
     "nls_jupyter.simulated_cupy": "nls_jupyter.saved_state.libraries.cupy_arrays",
     "torch": "nls_jupyter.saved_state.libraries.torch_tensors",
     "jax": "nls_jupyter.saved_state.libraries.jax_arrays",
+    "cudf": "nls_jupyter.saved_state.libraries.cudf_objects",
     "numba": "nls_jupyter.saved_state.libraries.numba_functions",
 }
 # Whose memory only its own process can read; PyTorch's, once it has used a Gpu.

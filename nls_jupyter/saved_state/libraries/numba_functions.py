@@ -6,10 +6,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import NUMBA_STATE
+from nls_jupyter.saved_state.kinds import below
 from nls_jupyter.saved_state.looks import Look
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from nls_jupyter.saved_state.libraries import Handler, Looker
     from nls_jupyter.saved_state.regions import Regions
@@ -25,7 +26,7 @@ class NumbaFunctions:
     def lookers(self) -> Mapping[type, Looker]:
         """Of all that has Numba's protocol: dispatchers, ufuncs, generalized ufuncs."""
         protocol = getattr(sys.modules.get("numba.core.serialize"), "ReduceMixin", None)
-        return {} if protocol is None else dict.fromkeys(_below(protocol), _look)
+        return {} if protocol is None else dict.fromkeys(below(protocol), _look)
 
     def prepare(self, values: list[Any]) -> None:
         """Nothing."""
@@ -44,10 +45,3 @@ def _look(function: Any) -> Look:
     lasting = [value for value in state.values() if id(value) in own]
     made = {key: value for key, value in state.items() if id(value) not in own}
     return Look(repr((list(state), made)).encode(), tuple(lasting))
-
-
-def _below(kind: type) -> Iterator[type]:
-    found: type
-    for found in kind.__subclasses__():
-        yield found
-        yield from _below(found)
