@@ -11,8 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between import seams
+from nls_jupyter.saved_state import allocator_settings
 from nls_jupyter.saved_state.aspect import Aspect
-from nls_jupyter.saved_state.looks import importable
 from nls_jupyter.saved_state.places import Place, name_of
 
 if TYPE_CHECKING:
@@ -56,17 +56,7 @@ def of_libraries() -> tuple[Aspect, ...]:
         Aspect("altair's settings", _altair, _set_altair, "altair"),
         Aspect("dask's configuration", lambda: copy.deepcopy(_of("dask.config").config), _set_dask, "dask.config"),
         Aspect("bokeh's notebook mode", _bokeh, _set_bokeh, "bokeh.io"),
-        Aspect(
-            "CuPy's allocator", _cupy_allocator, lambda kept: _of("cupy").cuda.set_allocator(kept), "cupy", early=True
-        ),
-        Aspect("PyTorch's allocator", _torch_allocator, lambda _: None, "torch", always=True),
-        # Not asked right after the import, which would initialize CUDA in a process that stands by.
-        Aspect("RMM's memory resource", _rmm_resource, lambda _: None, "rmm", always=True),
-        # Before the names: without it, these lead to other classes of pandas' and scikit-learn's.
-        *(
-            Aspect(name, functools.partial(_accelerated, name), lambda name: _of(name).install(), name, early=True)
-            for name in ("cudf.pandas", "cuml.accel")
-        ),
+        *allocator_settings.of_allocators(),
         Aspect("JAX's settings", _jax, _set_jax, "jax"),
         Aspect("mpmath's precision", _mpmath, _set_mpmath, "mpmath"),
         Aspect("SymPy's printing", _sympy, _set_sympy, "sympy"),
@@ -162,37 +152,6 @@ def numpy_errors() -> Place:
 def _cupy_random() -> None:
     if seams.CUPY_RANDOM.of(_of("cupy").random):  # somebody drew numbers
         raise NotImplementedError("cuRAND does not tell its state: its numbers begin anew")
-
-
-def _accelerated(name: str) -> str | None:
-    """The name of that module where it has put its classes in the place of a library's."""
-    module = sys.modules.get(name)
-    is_on = getattr(module, "enabled", lambda: getattr(module, "LOADED", False))
-    return name if is_on() else None
-
-
-def _cupy_allocator() -> Any:
-    """A function of a library's, such as cuDF sets when it is imported; of a pool of CuPy's nothing can be read."""
-    cupy = _of("cupy")
-    allocator = cupy.cuda.get_allocator()
-    if getattr(allocator, "__self__", None) is cupy.get_default_memory_pool():
-        return None
-    if not hasattr(allocator, "__qualname__") or not importable(allocator):
-        raise NotImplementedError("nobody can make again what cupy.cuda.set_allocator was given: run its cell again")
-    return allocator
-
-
-def _torch_allocator() -> None:
-    torch = _of("torch")
-    if torch.cuda.is_initialized() and torch.cuda.get_allocator_backend() == "pluggable":
-        raise NotImplementedError("nobody can ask which one it is: tensors come back by PyTorch's own")
-
-
-def _rmm_resource() -> None:
-    rmm = _of("rmm")
-    accelerators = (_accelerated("cudf.pandas"), _accelerated("cuml.accel"))  # which set it again
-    if not any(accelerators) and not isinstance(rmm.mr.get_current_device_resource(), rmm.mr.CudaMemoryResource):
-        raise NotImplementedError("RMM does not tell what it was initialized with: run that cell again")
 
 
 def _torch_random() -> Any:
