@@ -64,6 +64,11 @@ _UNSAVABLE = (
     ("sqlite3", "Connection", "a database connection"),
     ("sqlite3", "Cursor", "a database cursor"),
     ("IPython.core.interactiveshell", "InteractiveShell", "IPython itself"),
+    ("numba.cuda.cudadrv.devicearray", "DeviceNDArrayBase", "an array of numba.cuda's"),
+    ("numba.cuda.cudadrv.driver", "MemoryPointer", "memory of a GPU without an array"),
+    ("numba.cuda.cudadrv.driver", "OwnedPointer", "memory of a GPU without an array"),
+    ("numba.cuda.cudadrv.driver", "Stream", "a CUDA stream"),
+    ("numba.cuda.cudadrv.driver", "Event", "a CUDA event"),
     ("nls_jupyter.simulated_cupy.cuda", "Stream", "a CUDA stream"),
     ("nls_jupyter.simulated_cupy.cuda", "MemoryPool", "a memory pool"),
     *(

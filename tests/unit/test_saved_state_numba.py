@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import types
 
 import numpy as np
 import pytest
 
 from nls_jupyter.saved_state import Saver, user_names
-from saved_state_roundtrip import cells, restore
+from saved_state_roundtrip import Roundtrip, cells, restore
 
 pytest.importorskip("numba")
 
@@ -71,3 +72,25 @@ def test_what_was_compiled_since_is_seen(shell):
         restore(saver.descriptors(), again)
     assert again["scaled"](np.arange(3.0)).tolist() == [0.0, 3.0, 6.0]
     assert again["scaled"]._frozen
+
+
+def test_what_numba_has_on_a_gpu_is_named_and_no_address_comes_back():
+    """Without a context; what somebody else owns, as `cuda.as_cuda_array` shows it, has no finalizer either."""
+    driver = pytest.importorskip("numba.cuda.cudadrv.driver")
+    devicearray, drvapi = sys.modules["numba.cuda.cudadrv.devicearray"], sys.modules["numba.cuda.cudadrv.drvapi"]
+
+    def array(**whose):
+        memory = driver.MemoryPointer(types.SimpleNamespace(), drvapi.cu_device_ptr(0x7F00), 8, **whose)
+        return devicearray.DeviceNDArray((8,), (1,), "u1", gpu_data=memory)
+
+    own, foreign = array(finalizer=len), array(owner=bytearray(8))
+    own.gpu_data._finalizer.detach()
+    stream = driver.Stream(None, drvapi.cu_stream(0x7F00), None)
+    result = Roundtrip({"own": own, "foreign": foreign, "pointer": foreign.gpu_data, "stream": stream, "x": 1})
+    assert result.namespace == {"x": 1}
+    assert result.unsaved == {
+        "own": "an array of numba.cuda's cannot be saved",
+        "foreign": "an array of numba.cuda's cannot be saved",
+        "pointer": "memory of a GPU without an array cannot be saved",
+        "stream": "a CUDA stream cannot be saved",
+    }
