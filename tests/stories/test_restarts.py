@@ -451,6 +451,35 @@ def test_who_has_started_since_the_journal_lost_its_end_runs() -> None:
     assert stage.workload("alice").process == process
 
 
+@pytest.mark.parametrize("starts", [False, True])
+def test_whom_its_user_resumed_since_the_journal_lost_its_end_stays(starts: bool) -> None:
+    """It was suspended once more, as its user had asked for before."""
+    stage = Stage(2)
+    stage.notebook("alice")
+    stage.holds("alice", 0.4)
+    stage.user_suspends("alice")
+    known = stage.node.state
+    stage.node.tell(ev.ResumeRequested(stage.node.now, stage.workload("alice").id))
+    if not starts:
+        stage.node.settle()
+    behind(stage, known)
+    stage.after(60)
+    assert stage.runs("alice")
+    assert stage.orders("alice") == ["start", "suspend", "start"]
+
+
+def test_whom_its_user_suspended_and_who_has_not_gone_yet_goes_though_the_journal_lost_its_end() -> None:
+    stage = Stage(1, suspend_timeout_s=20.0)
+    stage.notebook("alice")
+    stage.holds("alice", 0.4)
+    stage.node.tell(ev.SuspendRequested(stage.node.now, stage.workload("alice").id, "suspended by its user"))
+    known = stage.node.state
+    stage.node.complete(stage.node.pending[0], fail=True)
+    behind(stage, known)
+    stage.after(60)
+    assert stage.phase("alice") == "suspended"
+
+
 def test_a_start_that_the_journal_lost_is_answered_as_if_it_had_not() -> None:
     stage = Stage(2)
     stage.notebook("alice")

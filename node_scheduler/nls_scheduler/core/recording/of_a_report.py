@@ -109,6 +109,9 @@ def _as_reported(event: ev.WorkloadReported, workload: Workload, state: NodeStat
     # Who may not borrow runs at home only.
     home = workload.home if workload.given_home is not None or workload.spec.may_borrow else event.gpus
     runs = phase is not Phase.STARTING
+    # Whom its user had suspended, and who is back all the same, was resumed.
+    is_back = phase is not Phase.SUSPENDING and (event.process, event.gpus) != (workload.process, workload.current)
+    suspend_reason = None if is_back else workload.suspend_reason
     return transition(
         off_the_gpu(workload, event.at),
         ev.WorkloadReported,
@@ -119,7 +122,8 @@ def _as_reported(event: ev.WorkloadReported, workload: Workload, state: NodeStat
         pending=pending,
         departure=None,
         move=None,
-        wants_gpu=workload.release_reason is None and workload.suspend_reason is None,
+        suspend_reason=suspend_reason,
+        wants_gpu=workload.release_reason is None and suspend_reason is None,
         waiting_since=None if runs else event.at,
         resident_since=event.at if runs else None,
         idle_since=event.at if runs else None,
