@@ -51,8 +51,9 @@ def test_a_cell_that_nobody_could_interrupt_was_not_and_its_process_was_ended_by
         os.kill(pid, signal.SIGCONT)
     cell.fail()
     training.send_signal(signal.SIGTERM)
+    ended = "ended by the node's daemon, as this kernel did not answer: training needs GPU 0"
+    wait_until(lambda: ended in book.run("%gpu log").stdout)
     told = book.run("%gpu log").stdout
-    assert "ended by the node's daemon, as this kernel did not answer: training needs GPU 0" in told
     assert "interrupted" not in told
     assert [entry["event"] for entry in history()][:2] == ["started", "evicted"]
     assert "interrupted" not in [entry["event"] for entry in history()]
