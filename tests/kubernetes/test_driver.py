@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import promql_parser
 import pytest
@@ -330,17 +330,32 @@ QUIET = Pace(spread_s=0.0, beat_s=0.05, answer_s=0.2)
 
 
 @pytest.mark.faults
+class Listed(NamedTuple):
+    """A list of pods that was answered: when it was asked for, and how many there were."""
+
+    asked_at: float
+    pods: int
+
+
+def lists_of_pods(monkeypatch: pytest.MonkeyPatch) -> list[Listed]:
+    """Gets each one."""
+    answered: list[Listed] = []
+    ask = KubernetesApi.list
+
+    async def listed(api: KubernetesApi, path: str, params: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
+        asked_at, (objects, version) = boottime_s(), await ask(api, path, params)
+        if path == PODS:
+            answered.append(Listed(asked_at, len(objects)))
+        return objects, version
+
+    monkeypatch.setattr(KubernetesApi, "list", listed)
+    return answered
+
+
 def test_a_server_that_freezes_with_its_watches_open_is_noticed_and_so_is_its_coming_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answered: list[float] = []
-    """When each question was asked that was answered."""
-    listed = KubernetesApi.list
-
-    async def timed(api: KubernetesApi, path: str, params: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
-        asked_at, found = boottime_s(), await listed(api, path, params)
-        answered.append(asked_at)
-        return found
+    answered = lists_of_pods(monkeypatch)
 
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
         assert isinstance(server, FakeApiServer)
@@ -350,14 +365,13 @@ def test_a_server_that_freezes_with_its_watches_open_is_noticed_and_so_is_its_co
         await until(lambda: (cluster._pods.age_s or 0.0) > 0.0 and (cluster._bind_requests.age_s or 0.0) > 0.0)
         age_s = cluster._pods.age_s
         assert age_s is not None
-        assert age_s <= boottime_s() - answered[-1]
+        assert age_s <= boottime_s() - answered[-1].asked_at
         assert "stopped answering" in str(cluster.trouble)
         assert cluster.not_ready is None, "the last known state stays"
         server.faults.frozen = False
         await until(lambda: cluster._pods.age_s == 0.0)
         assert cluster._pods.trouble is None
 
-    monkeypatch.setattr(KubernetesApi, "list", timed)
     run(tmp_path, story, pace=QUIET)
 
 
@@ -365,24 +379,17 @@ def test_whether_the_server_answers_is_asked_without_being_told_of_any_pod(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What comes from an API server's cache (`resourceVersion=0`) has no limit: `computeListLimit` of its storage."""
-    told: list[int] = []
-    listed = KubernetesApi.list
-
-    async def counted(api: KubernetesApi, path: str, params: Mapping[str, str]) -> tuple[list[dict[str, Any]], str]:
-        objects, version = await listed(api, path, params)
-        told.extend([len(objects)] if path == PODS else [])
-        return objects, version
+    answered = lists_of_pods(monkeypatch)
 
     def before(server: ApiServer) -> None:
         for number in range(3):
             server.put(PODS, pod(f"any-{number}"))
 
     async def story(server: ApiServer, cluster: KubernetesCluster, host: NodeOfTests) -> None:
-        await until(lambda: len(told) >= 3)
-        assert (told[0], set(told[1:])) == (3, {0})
+        await until(lambda: len(answered) >= 3)
+        assert (answered[0].pods, {each.pods for each in answered[1:]}) == (3, {0})
         assert cluster._pods.age_s == 0.0
 
-    monkeypatch.setattr(KubernetesApi, "list", counted)
     run(tmp_path, story, before=before, pace=QUIET)
 
 
