@@ -161,4 +161,4 @@ def test_a_gang_that_is_owed_room_waits_only_where_no_others_homes_would_do(bloc
         for waiters in node.waiting():
             waits += 1
             assert node.way(waiters) is None, (seed, waiters[0].id)
-    assert waits >= count // 4
+    assert waits >= min(count // 2, count - 3)  # of very few, as mutants are tried with, fewer wait
