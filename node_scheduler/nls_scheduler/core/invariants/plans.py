@@ -46,7 +46,8 @@ def planned_requests_fit(step: Step) -> Iterator[str]:
 
     Who has not reported since a restart is planned where it was, and may be elsewhere by now.
     """
-    heard = [(w, entry) for w, entry in step.planned if w.id not in unheard_of(step.state)]
+    unheard = unheard_of(step.state)
+    heard = [(w, entry) for w, entry in step.planned if w.id not in unheard]
     for uuid, gpu in step.state.gpus.items():
         planned = sum(w.spec.request_bytes for w, entry in heard if uuid in entry.target)
         if planned > gpu.memory_total_bytes:
