@@ -550,6 +550,21 @@ def test_who_came_or_went_elsewhere_since_the_journal_lost_its_end_is_told_to_ha
     assert told.events[1:] == [("moved", is_on, "GPU 0" if moved else "GPU 1")]
 
 
+def test_a_suspend_of_which_the_journal_lost_the_order_is_not_told_with_the_reason_of_another_order() -> None:
+    """Why it was sent is not known any more; once it was given up, it was told with what the start had been for."""
+    told = Told(1, suspend_timeout_s=0.5)
+    told.stage._ids["alice"] = alice = told.stage.node.submit(name="alice")
+
+    def comes_and_is_to_go() -> None:
+        told.stage.completes("alice")
+        told.stage.node.tell(ev.SuspendRequested(told.stage.node.now, alice, "suspended by its user"))
+
+    told.lost(comes_and_is_to_go)
+    assert [entry["event"] for entry in told.entries] == ["started", "suspend_failed", "suspended", "resumed"]
+    started, _, suspended, _ = told.entries
+    assert suspended["reason"] not in ("", started["reason"])
+
+
 @pytest.mark.parametrize("priority", [50, 100])
 def test_who_was_admitted_since_the_journal_lost_its_end_has_its_home_whatever_its_queue_may_have_by_now(
     priority: int,

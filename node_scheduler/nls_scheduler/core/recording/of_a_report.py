@@ -124,6 +124,7 @@ def _as_reported(event: ev.WorkloadReported, workload: Workload, state: NodeStat
         move=None,
         suspend_reason=suspend_reason,
         wants_gpu=workload.release_reason is None and suspend_reason is None,
+        last_reason=Why(Reason.ADOPTED) if pending is not None else workload.last_reason or Why(Reason.ADOPTED),
         waiting_since=None if runs else event.at,
         resident_since=event.at if runs else None,
         idle_since=event.at if runs else None,
