@@ -150,6 +150,8 @@ class Keeper:
 
     async def launch(self, environment: Mapping[str, str | None], arguments: Sequence[str] = ()) -> GpuProcess:
         """Start a process; it is not usable before `bring_back`. Raises LaunchFailed."""
+        if self.has_died and self._following is not None:
+            await asyncio.shield(self._following)  # its end is told first, and not taken for one that was ordered
         await self.end("another GPU process takes its place")
         async with self._launching:
             self.ordered_end, self._allowance_bytes, self._answers = None, None, False

@@ -565,6 +565,20 @@ def test_a_suspend_of_which_the_journal_lost_the_order_is_not_told_with_the_reas
     assert suspended["reason"] not in ("", started["reason"])
 
 
+def test_who_came_back_to_the_same_gpu_since_the_journal_lost_its_end_is_told_to_have_been_found_there() -> None:
+    """By what a journal knew, it runs there still, which is another process by now."""
+    told = Told(1)
+    told.stage.notebook("alice")
+
+    def goes_and_comes_back() -> None:
+        told.stage.dies("alice")
+        told.stage.cell_starts("alice")
+        told.stage.after(1)
+
+    told.lost(goes_and_comes_back)
+    assert told.events == [("adopted", None, "GPU 0")]
+
+
 @pytest.mark.parametrize("priority", [50, 100])
 def test_who_was_admitted_since_the_journal_lost_its_end_has_its_home_whatever_its_queue_may_have_by_now(
     priority: int,

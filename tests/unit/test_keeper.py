@@ -196,6 +196,23 @@ def play(story: Callable[[Story], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(whole())
 
 
+def test_what_ended_by_itself_is_told_before_another_takes_its_place() -> None:
+    """As after a kernel stood still: the order to start the next one comes before it has heard of the end."""
+
+    async def story(it: Story) -> None:
+        process = await it.start()
+        process.alive = False
+        launch = asyncio.create_task(it.keeper.launch({}))
+        await asyncio.sleep(0)
+        if not process.exited.done():
+            process.dies()
+        another = await launch
+        assert it.own_ends == [process]
+        assert it.keeper.process is another
+
+    play(story)
+
+
 def test_an_end_in_the_middle_of_a_launch_ends_what_was_launched() -> None:
     async def story(it: Story) -> None:
         FakeProcess.launching = asyncio.Event()

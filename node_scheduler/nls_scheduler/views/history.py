@@ -357,7 +357,8 @@ def _was_found_there(was: Workload, now: Workload) -> bool:
     """Whether it came to where it is by orders of which a journal has lost every word: its report alone tells it."""
     if now.phase not in (Phase.RUNNING, Phase.SUSPENDING):
         return False
-    return was.current != now.current or was.phase not in (Phase.RUNNING, now.phase)
+    is_another = (was.current, was.process) != (now.current, now.process)
+    return is_another or was.phase not in (Phase.RUNNING, now.phase)
 
 
 def _has_left(was: Workload, now: Workload) -> bool:
