@@ -289,6 +289,24 @@ ALTAIR_PLUGINS: Final = Seam(
     set_in="__init__",
 )
 
+# -- MLflow, Pyro, pint -----------------------------------------------------------------------------------------------
+_PYRO_STORE, _NO_PARAMETERS = "pyro.params.param_store:ParamStoreDict", "parameters of Pyro are not saved"
+
+MLFLOW_EXPERIMENT: Final = Seam(
+    "mlflow.tracking.fluent",
+    "_active_experiment_id",
+    "3.17",
+    "runs of MLflow that begin after a move are in the default experiment",
+)
+PYRO_PARAMETERS: Final = Seam(_PYRO_STORE, "_params", "1.9", _NO_PARAMETERS, set_in="__init__")
+PYRO_CONSTRAINTS: Final = Seam(_PYRO_STORE, "_constraints", "1.9", _NO_PARAMETERS, set_in="__init__")
+PINT_REGISTRY_OF: Final = Seam(
+    "pint.util:SharedRegistryObject", "_REGISTRY", "0.24 to 0.25", "quantities of pint are not saved", set_in="__new__"
+)
+PINT_REGISTRY: Final = Seam(
+    "pint", "_DEFAULT_REGISTRY", "0.24 to 0.25", "pint's own registry is saved as if a cell had made it"
+)
+
 # -- JAX, Numba, CuPy -------------------------------------------------------------------------------------------------
 _CUPY = "13.6 to 14.2"
 
@@ -298,6 +316,12 @@ NUMBA_STATE: Final = Seam(
     "_reduce_states",
     "0.59 to 0.68",
     "what Numba has compiled is pickled anew at each save",
+)
+NUMBA_STARTED: Final = Seam(
+    "numba.np.ufunc.parallel",
+    "_is_initialized",
+    "0.59 to 0.68",
+    "numba.set_num_threads does not come back with the GPU process",
 )
 CUPY_POOL: Final = Seam(
     "cupy", "_default_memory_pool", _CUPY, "cupy.get_default_memory_pool() is another pool than the one in use"

@@ -8,6 +8,7 @@ from typing import Any
 
 from nls_jupyter.saved_state.aspect import Aspect
 from nls_jupyter.saved_state.looks import importable
+from nls_jupyter.saved_state.manifest import NotKeptError
 
 
 def of_allocators() -> tuple[Aspect, ...]:
@@ -45,18 +46,18 @@ def _cupy_allocator() -> Any:
     if getattr(allocator, "__self__", None) is cupy.get_default_memory_pool():
         return None
     if not hasattr(allocator, "__qualname__") or not importable(allocator):
-        raise NotImplementedError("nobody can make again what cupy.cuda.set_allocator was given: run its cell again")
+        raise NotKeptError("nobody can make again what cupy.cuda.set_allocator was given: run its cell again")
     return allocator
 
 
 def _torch_allocator() -> None:
     torch = _of("torch")
     if torch.cuda.is_initialized() and torch.cuda.get_allocator_backend() == "pluggable":
-        raise NotImplementedError("nobody can ask which one it is: tensors come back by PyTorch's own")
+        raise NotKeptError("nobody can ask which one it is: tensors come back by PyTorch's own")
 
 
 def _rmm_resource() -> None:
     rmm = _of("rmm")
     accelerators = (_accelerated("cudf.pandas"), _accelerated("cuml.accel"))  # which set it again
     if not any(accelerators) and not isinstance(rmm.mr.get_current_device_resource(), rmm.mr.CudaMemoryResource):
-        raise NotImplementedError("RMM does not tell what it was initialized with: run that cell again")
+        raise NotKeptError("RMM does not tell what it was initialized with: run that cell again")

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.between.after_import import AfterImport
 from nls_jupyter.saved_state import (
     accessors,
+    cython_cells,
     ipython_objects,
     ipython_session,
     keras_settings,
     library_settings,
+    library_stores,
     loggers,
     logging_settings,
     module_files,
@@ -61,7 +63,13 @@ class Interpreter:
         self._modules = UserModules()
         logs = logging_settings.Logging()
         of_process = (*process_settings.of_process(), *standard_library.of_standard_library())
-        self._aspects = [*of_process, module_files.of_module_files(), *logs.aspects(), torch_hooks.numbers()]
+        self._aspects = [
+            *of_process,
+            module_files.of_module_files(),
+            cython_cells.of_cython_cells(),
+            *logs.aspects(),
+            torch_hooks.numbers(),
+        ]
         places = [
             *process_objects.of_process(),
             loggers.place(),
@@ -78,6 +86,7 @@ class Interpreter:
         virtual = virtual_subclasses.VirtualSubclasses()
         places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places(), *registered_types.places()]
         places += [accessors.place(), virtual.place(), url_opener.place(), keras_settings.place()]
+        places += library_stores.places()
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
@@ -87,6 +96,7 @@ class Interpreter:
             places.append(ipython_session.names_of_results(shell))
             places += Patches(shell).places()
         self._aspects += keras_settings.of_keras()
+        self._aspects += library_stores.aspects()
         self._aspects += library_settings.of_libraries()  # after IPython's, such as %precision, which sets NumPy's
         self._places = Places(places)
         #: Aspects as they were when the process started, or right after their module's import.

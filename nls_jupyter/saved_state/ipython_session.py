@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import LAST_INPUT, RELOADER, TRAIT_VALUES
 from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.manifest import NotKeptError
 from nls_jupyter.saved_state.places import Place
 from nls_jupyter.saved_state.sources import Sources
 
@@ -162,7 +163,7 @@ def _set_autoreload(shell: Any, state: Mapping[str, Any]) -> None:
 
 def _logging(shell: Any) -> None:
     if getattr(shell.logger, "log_active", False):
-        raise NotImplementedError("the log ends with its process; start it again")
+        raise NotKeptError("the log ends with its process; start it again")
 
 
 def _inputs(shell: Any) -> tuple[int, list[str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.between import seams
 from nls_jupyter.saved_state import allocator_settings
 from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.manifest import NotKeptError
 from nls_jupyter.saved_state.places import Place, name_of
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def of_libraries() -> tuple[Aspect, ...]:
             lambda kept: _of("polars").Config.load(kept),
             "polars",
         ),
+        Aspect("Numba's threads", _numba_threads, lambda n: _of("numba").set_num_threads(n), "numba"),
+        *map(_progress_bars, ("transformers.utils.logging", "diffusers.utils.logging", "datasets")),
         Aspect("altair's settings", _altair, _set_altair, "altair"),
         Aspect("dask's configuration", lambda: copy.deepcopy(_of("dask.config").config), _set_dask, "dask.config"),
         Aspect("bokeh's notebook mode", _bokeh, _set_bokeh, "bokeh.io"),
@@ -151,7 +154,7 @@ def numpy_errors() -> Place:
 
 def _cupy_random() -> None:
     if seams.CUPY_RANDOM.of(_of("cupy").random):  # somebody drew numbers
-        raise NotImplementedError("cuRAND does not tell its state: its numbers begin anew")
+        raise NotKeptError("cuRAND does not tell its state: its numbers begin anew")
 
 
 def _torch_random() -> Any:
@@ -177,6 +180,27 @@ _BACKEND_FLAGS = (
     "cudnn.enabled",
     "mkldnn.enabled",
 )
+
+
+def _numba_threads() -> int | None:
+    """Asked for where it has started them: to ask starts them."""
+    numba = _of("numba")
+    threads: int | None = numba.get_num_threads() if seams.NUMBA_STARTED.here(False) else None  # noqa: FBT003
+    return threads if threads != numba.config.NUMBA_NUM_THREADS else None
+
+
+def _progress_bars(module: str) -> Aspect:
+    """Of a library of Hugging Face's: shown, unless a cell has asked for none."""
+
+    def are_hidden() -> bool | None:
+        is_shown = getattr(_of(module), "is_progress_bar_enabled", None)
+        return True if is_shown is not None and not is_shown() else None
+
+    def hide(_: object) -> None:
+        found = _of(module)
+        (getattr(found, "disable_progress_bars", None) or found.disable_progress_bar)()
+
+    return Aspect(f"progress bars of {module.partition('.')[0]}", are_hidden, hide, module)
 
 
 def _applied(name: str) -> str | None:

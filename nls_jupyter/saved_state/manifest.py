@@ -194,10 +194,14 @@ def type_name(value: object) -> str:
     return name if package in {"", "builtins", "types"} or package.startswith("_") else f"{package}.{name}"
 
 
+class NotKeptError(NotImplementedError):
+    """What nobody can keep; its text is a clause for the user."""
+
+
 def describe(error: BaseException) -> str:
     """An error as a reason: its type and the beginning of its text, on one line; ours is a clause by itself."""
     text = " ".join(text_of(error).split())[:300]
-    if is_of(error, MissingSeamError):
+    if is_of(error, MissingSeamError) or is_of(error, NotKeptError):
         return text
     name = name_of(type(error)).rpartition(".")[2]
     return f"{name}: {text}" if text else name

@@ -151,7 +151,14 @@ def at_exit() -> Place:
 
 
 def _is_given_again(function: Any) -> bool:
-    """Whether it is of a library's thread or workers, or of a part of IPython's: a new process's give their own."""
+    """Whether it is of a library's threads or workers, or of a part of IPython's: a new process's give their own."""
     owner = getattr(function, "__self__", None)
-    begins_anew = isinstance(owner, (threading.Thread, Executor)) or type(owner).__module__.startswith("IPython.")
+    begins_anew = _works_on(owner) or type(owner).__module__.startswith("IPython.")
     return begins_anew and is_librarys_code(function)
+
+
+def _works_on(owner: Any) -> bool:
+    """Whether it is a thread or workers, or has some: such a thing never comes back as it is."""
+    held = vars(owner).values() if hasattr(owner, "__dict__") else ()
+    parts = (part for value in (owner, *held) for part in (value if isinstance(value, (list, tuple)) else (value,)))
+    return any(isinstance(part, (threading.Thread, Executor)) for part in parts)

@@ -11,12 +11,14 @@ import operator
 import sys
 import types
 import warnings
+from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between.code import reduce_code
 from nls_jupyter.saved_state import annotated, inline
 from nls_jupyter.saved_state.kinds import content_of, is_of, line_of
 from nls_jupyter.saved_state.looks import importable, is_exported
+from nls_jupyter.saved_state.origins import is_the_users
 from nls_jupyter.saved_state.regions import UnsavableError
 
 if TYPE_CHECKING:
@@ -103,11 +105,19 @@ def reduce_module(module: types.ModuleType) -> Any:
     """By name, with the submodules that the process imported beside it (`import urllib.request`)."""
     name = module.__name__
     spec = getattr(module, "__spec__", None)
-    if sys.modules.get(name) is not module:
+    if sys.modules.get(name) is not module and not _has_successor(module, spec):
         raise UnsavableError(f"a module, {name}, that was made by hand", module)
     if name != "__main__" and (spec is None or (spec.origin is None and spec.submodule_search_locations is None)):
         raise UnsavableError(f"a module, {name}, that cannot be imported", module)
     return load_module, (name, _submodules(name) if "__path__" in vars(module) else ())
+
+
+def _has_successor(module: types.ModuleType, spec: Any) -> bool:
+    """Whether an installed package has put another of the same file into its place, as transformers does by itself."""
+    there = getattr(sys.modules.get(module.__name__), "__spec__", None)
+    if type(spec) is not ModuleSpec or type(there) is not ModuleSpec or is_the_users(spec.name, spec.origin):
+        return False
+    return spec.origin is not None and (there.name, there.origin) == (spec.name, spec.origin)
 
 
 def _submodules(package: str) -> tuple[str, ...]:

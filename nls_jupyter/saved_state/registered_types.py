@@ -1,12 +1,14 @@
-"""Classes that cells have given to pandas, matplotlib, sqlite3 and Gymnasium: `dtype="mine"`, `make("Mine-v0")`.
+"""Classes that cells have given to pandas, matplotlib, sqlite3, Gymnasium, copyreg: `dtype="mine"`, `make("Mine-v0")`.
 
 What a library's own class is registered for comes back with the import of that library.
 """
 
 from __future__ import annotations
 
+import copyreg
 import importlib
 import sys
+import types
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between import seams
@@ -28,6 +30,7 @@ def places() -> tuple[Place, ...]:
         Place("sqlite3 adapter", _adapters, _put_adapter, lambda _, parts: name_of(parts[0])),
         Place("sqlite3 converter", _converters, lambda name, made: _sqlite3().register_converter(name, made)),
         Place("environment", _environments, _put_environment),
+        Place("way of pickling", _pickled_by, copyreg.pickle, lambda _, parts: name_of(parts[0])),
         Place("unit", _units, _put_unit, lambda _, parts: name_of(parts[0])),
     )
 
@@ -89,6 +92,13 @@ def _converters() -> Iterator[tuple[Hashable, Entry]]:
 def _of_sqlite3(function: Any) -> bool:
     """Whether the module has registered it by itself."""
     return str(getattr(function, "__module__", "")).partition(".")[0] == "sqlite3"
+
+
+def _pickled_by() -> Iterator[tuple[Hashable, Entry]]:
+    """By functions of the user's."""
+    for kind, function in list(copyreg.dispatch_table.items()):
+        if isinstance(function, types.FunctionType) and is_the_users_module(function.__module__):
+            yield kind, (kind, function)
 
 
 def _units() -> Iterator[tuple[Hashable, Entry]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from nls_jupyter.between.seams import THREAD_TARGET
 from nls_jupyter.saved_state.aspect import Aspect
 from nls_jupyter.saved_state.kinds import is_of
+from nls_jupyter.saved_state.manifest import NotKeptError
 from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_scheduler.processes.guardian import is_guardian
 from nls_scheduler.processes.proc import words_of
@@ -110,7 +111,7 @@ class Running:
 def _refuse(running: Iterable[str]) -> None:
     if lost := sorted(running):
         verb = "ends with its process; start it again" if len(lost) == 1 else "end with their process; start them again"
-        raise NotImplementedError(f"{', '.join(lost)} {verb}")
+        raise NotKeptError(f"{', '.join(lost)} {verb}")
 
 
 def _nothing(_: object) -> None:

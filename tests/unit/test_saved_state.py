@@ -249,6 +249,22 @@ class TestCells:
             "import math\nassert m is math\nassert xml.etree.ElementTree.Element('a').tag == 'a'",
         )
 
+    def test_an_installed_module_that_has_executed_itself_once_more_comes_back(self, tmp_path):
+        """As transformers does while it is used: the name is of the first one."""
+        package = tmp_path / "site-packages" / "twice"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("x = 1\n")
+        (package / "more.py").write_text(
+            "import importlib.util, sys\nspec = sys.modules['twice'].__spec__\n"
+            "sys.modules['twice'] = importlib.util.module_from_spec(spec)\n"
+            "spec.loader.exec_module(sys.modules['twice'])\n"
+        )
+        check_in_a_new_process(
+            f"import sys; sys.path.insert(0, {str(package.parent)!r})\nimport twice\nimport twice.more as more\n"
+            "assert sys.modules['twice'] is not twice",
+            "assert twice.x == 1 and twice.__name__ == 'twice'",
+        )
+
     def test_modules_that_cannot_be_imported_again_are_named(self):
         by_hand, registered = types.ModuleType("by_hand"), types.ModuleType("registered_by_hand")
         sys.modules["registered_by_hand"] = registered

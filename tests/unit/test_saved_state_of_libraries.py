@@ -1,13 +1,16 @@
-"""Settings of libraries that notebooks show things with are in force in the next process."""
+"""What libraries have been told, and what they hold of the user's, is there in the next process."""
 
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import sysconfig
+from pathlib import Path
 
 import pytest
 
 from left_out import thinned
-from saved_state_processes import carried_on
+from saved_state_processes import carried, carried_on
 
 CASES = {
     "altair": (
@@ -43,6 +46,58 @@ CASES = {
     "nest_asyncio2": (
         "import asyncio, nest_asyncio2; nest_asyncio2.apply()",
         "assert asyncio.run.__module__ == 'nest_asyncio2'",
+    ),
+    "mlflow": (
+        (
+            "import warnings; warnings.simplefilter('ignore')\n"
+            "import mlflow, tempfile; where = 'sqlite:///' + tempfile.mkdtemp() + '/mlflow.db'\n"
+            "mlflow.set_tracking_uri(where); mlflow.set_experiment('mine'); run = mlflow.start_run().info.run_id"
+        ),
+        (
+            "assert (mlflow.get_tracking_uri(), mlflow.active_run().info.run_id) == (where, run)\n"
+            "mlflow.end_run()\nwith mlflow.start_run() as other: pass\n"
+            "assert mlflow.get_experiment(other.info.experiment_id).name == 'mine'"
+        ),
+    ),
+    "numba": (
+        "import os; os.environ['NUMBA_NUM_THREADS'] = '2'\nimport numba; numba.set_num_threads(1)",
+        "assert numba.get_num_threads() == 1",
+    ),
+    "pint": (
+        (
+            "import pint\nown, chosen = pint.UnitRegistry(), pint.UnitRegistry()\nchosen.define('smoot = 1.7 * meter')\n"
+            "pint.set_application_registry(chosen); bridge = [364.4 * chosen.smoot, 1 * own.meter, own.Unit('km')]\n"
+            "Quantity = own.Quantity; plain = pint.get_application_registry()"
+        ),
+        (
+            "assert (bridge[0] + 1 * chosen.meter).to('smoot').m > 364.9 and plain('2 smoot').to('meter').m == 3.4\n"
+            "assert bridge[1] + 1 * own.meter == 2 * own.meter and isinstance(bridge[1], Quantity)\n"
+            "assert (1 * bridge[2]).to(own.meter).magnitude == 1000"
+        ),
+    ),
+    "pyro": (
+        (
+            "import pyro, torch\nfrom torch.distributions import constraints\n"
+            "weights = pyro.param('weights', torch.tensor([1.0, 2.0]))\n"
+            "pyro.param('scale', torch.tensor(2.0), constraint=constraints.positive)"
+        ),
+        (
+            "scale = pyro.param('scale'); assert scale.item() == 2 and scale.unconstrained() is not scale\n"
+            "assert pyro.param('weights') is weights and weights.unconstrained() is weights"
+        ),
+    ),
+    "structlog": (
+        (
+            "import io, structlog; shown = io.StringIO()\n"
+            "def marked(logger, name, event): return {**event, 'mark': 1}\n"
+            "structlog.configure(processors=[marked, structlog.processors.JSONRenderer(sort_keys=True)],\n"
+            "                    logger_factory=structlog.PrintLoggerFactory(shown))"
+        ),
+        ('structlog.get_logger().info(\'a\')\nassert shown.getvalue() == \'{"event": "a", "mark": 1}\\n\''),
+    ),
+    "transformers": (
+        "import transformers; transformers.utils.logging.disable_progress_bar()",
+        "assert not transformers.utils.logging.is_progress_bar_enabled()",
     ),
     "plotly.io": ("import plotly.io; plotly.io.templates.default = None", "assert plotly.io.templates.default is None"),
     "plotly": (
@@ -121,3 +176,26 @@ def test_without_a_change_a_restore_does_not_import_it(library):
     if importlib.util.find_spec(library) is None:
         pytest.skip(f"pip install {library} to check its settings with it")
     assert carried_on(f"import {library}; del {library}", f"import sys; assert {library!r} not in sys.modules") == []
+
+
+def test_tables_that_only_a_process_has_are_named():
+    """DuckDB keeps what has no connection of its own in a database of the process."""
+    pytest.importorskip("duckdb", reason="pip install duckdb to check what it keeps")
+    before = "import duckdb; _ = duckdb.execute('create table measured as select 1 as a'); del _"
+    assert carried(before, "1") == [["DuckDB's default database", "measured ends with its process; make it again"]]
+
+
+@pytest.mark.skipif(
+    shutil.which("cc") is None or not Path(sysconfig.get_path("include"), "Python.h").exists(),
+    reason="there is no C compiler for Cython, or Python is without its headers",
+)
+def test_what_cython_has_compiled_in_a_cell_comes_back(tmp_path):
+    pytest.importorskip("Cython", reason="pip install cython to check its cells")
+    code = "def double(int x): return 2 * x\\ncdef class Held:\\n    cdef public int v\\n"
+    before = (
+        f"%load_ext Cython\n#%%\nget_ipython().run_cell_magic('cython', '', '{code}')\n#%%\n"
+        "held = Held(); held.v = double(4); made = [Held, double]"
+    )
+    after = "assert made == [Held, double] and type(held) is Held and double(held.v) == 16"
+    cache = {"IPYTHONDIR": str(tmp_path), "CFLAGS": "-O0"}
+    assert carried(before, after, **cache) == []

@@ -1,0 +1,111 @@
+"""What libraries hold of the user's work in one place for the whole process: parameters, registries, an open run."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from nls_jupyter.between import seams
+from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.manifest import NotKeptError
+from nls_jupyter.saved_state.places import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Iterator, Mapping
+
+    from nls_jupyter.saved_state.places import Entry
+
+
+def aspects() -> tuple[Aspect, ...]:
+    """Those that plain values tell."""
+    return (
+        Aspect("MLflow's run", _mlflow, _go_on_with, "mlflow"),
+        Aspect("DuckDB's default database", _refuse_tables, _nothing, "duckdb"),
+    )
+
+
+def places() -> tuple[Place, ...]:
+    """Those that consist of objects."""
+    return (
+        Place("parameter of Pyro", _pyros_parameters, _put_parameter),
+        Place("setting of structlog", _structlog, _put_structlog),
+        Place("registry of pint", _pints_registry, lambda registry: _pint().set_application_registry(registry)),
+    )
+
+
+def _mlflow() -> dict[str, str] | None:
+    """Of the run, its server and its experiment, what a cell has chosen. Asks nobody but this process."""
+    mlflow = sys.modules["mlflow"]
+    if not hasattr(mlflow, "active_run"):
+        return None  # it is only being imported, or traces calls and nothing else
+    run, experiment = mlflow.active_run(), seams.MLFLOW_EXPERIMENT.here(None)
+    chosen = {
+        "server": mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None,
+        "experiment": experiment,
+        "run": None if run is None else run.info.run_id,
+    }
+    return {name: value for name, value in chosen.items() if value is not None} or None
+
+
+def _go_on_with(chosen: Mapping[str, str]) -> None:
+    """Raises what MLflow does where its server does not answer; the next `start_run` would be another run."""
+    mlflow = sys.modules["mlflow"]
+    if "server" in chosen:
+        mlflow.set_tracking_uri(chosen["server"])
+    if "experiment" in chosen:
+        mlflow.set_experiment(experiment_id=chosen["experiment"])
+    if "run" in chosen and mlflow.active_run() is None:
+        mlflow.start_run(run_id=chosen["run"])
+
+
+def _refuse_tables() -> None:
+    """DuckDB keeps them in its process, and what it writes to a file is not the same database."""
+    connection = sys.modules["duckdb"].default_connection
+    with (connection() if callable(connection) else connection).cursor() as cursor:
+        found = cursor.execute(
+            "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND database_name = 'memory' "
+            "UNION SELECT view_name FROM duckdb_views() WHERE NOT internal AND database_name = 'memory'"
+        ).fetchall()
+    if names := sorted(name for (name,) in found):
+        verb = "ends with its process; make it again" if len(names) == 1 else "end with their process; make them again"
+        raise NotKeptError(f"{', '.join(names)} {verb}")
+
+
+def _nothing(_: object) -> None:
+    pass
+
+
+def _pyros_parameters() -> Iterator[tuple[Hashable, Entry]]:
+    if (pyro := sys.modules.get("pyro")) is not None and hasattr(pyro, "get_param_store"):  # else being imported
+        store = pyro.get_param_store()
+        constraints = seams.PYRO_CONSTRAINTS.of(store)
+        for name, parameter in list(seams.PYRO_PARAMETERS.of(store).items()):
+            yield name, (name, constraints[name], parameter)
+
+
+def _put_parameter(name: str, constraint: Any, parameter: Any) -> None:
+    store = importlib.import_module("pyro").get_param_store()
+    store.set_state({"params": {name: parameter}, "constraints": {name: constraint}})
+
+
+def _structlog() -> Iterator[tuple[Hashable, Entry]]:
+    structlog: Any = sys.modules.get("structlog")
+    if hasattr(structlog, "is_configured") and structlog.is_configured():
+        yield from ((name, (name, value)) for name, value in structlog.get_config().items())
+
+
+def _put_structlog(name: str, value: Any) -> None:
+    structlog = importlib.import_module("structlog")
+    structlog.configure(**{**structlog.get_config(), name: value})
+
+
+def _pint() -> Any:
+    return importlib.import_module("pint")
+
+
+def _pints_registry() -> Iterator[tuple[Hashable, Entry]]:
+    """The one that a cell has chosen for the whole process."""
+    registry: Any = getattr(sys.modules.get("pint"), "application_registry", None)
+    if registry is not None and registry.get() is not seams.PINT_REGISTRY.here(None):
+        yield "application", (registry.get(),)
