@@ -65,7 +65,8 @@ CASES = {
     ),
     "pint": (
         (
-            "import pint\nown, chosen = pint.UnitRegistry(), pint.UnitRegistry()\nchosen.define('smoot = 1.7 * meter')\n"
+            "import pint\nown, chosen = pint.UnitRegistry(), pint.UnitRegistry()\n"
+            "chosen.define('smoot = 1.7 * meter')\n"
             "pint.set_application_registry(chosen); bridge = [364.4 * chosen.smoot, 1 * own.meter, own.Unit('km')]\n"
             "Quantity = own.Quantity; plain = pint.get_application_registry()"
         ),
