@@ -33,6 +33,7 @@ from nls_jupyter.saved_state import (
     running,
     standard_library,
     torch_hooks,
+    training_logs,
     typing_constructs,
     url_opener,
     virtual_subclasses,
@@ -96,7 +97,7 @@ class Interpreter:
             places.append(ipython_session.names_of_results(shell))
             places += Patches(shell).places()
         self._aspects += keras_settings.of_keras()
-        self._aspects += library_stores.aspects()
+        self._aspects += [library_stores.tables(), *training_logs.aspects()]
         self._aspects += library_settings.of_libraries()  # after IPython's, such as %precision, which sets NumPy's
         self._places = Places(places)
         #: Aspects as they were when the process started, or right after their module's import.

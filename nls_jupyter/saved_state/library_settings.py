@@ -47,6 +47,7 @@ def of_libraries() -> tuple[Aspect, ...]:
         ),
         _options("xarray", "get_options", "set_options"),
         _options("sklearn", "get_config", "set_config"),
+        _options("xgboost", "get_config", "set_config"),
         _options("scipy.special", "geterr", "seterr"),
         Aspect(
             "polars' settings",

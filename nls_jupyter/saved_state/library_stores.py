@@ -1,4 +1,4 @@
-"""What libraries hold of the user's work in one place for the whole process: parameters, registries, an open run."""
+"""What libraries hold of the user's work in one place for the whole process: parameters, registries, tables."""
 
 from __future__ import annotations
 
@@ -12,17 +12,14 @@ from nls_jupyter.saved_state.manifest import NotKeptError
 from nls_jupyter.saved_state.places import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Mapping
+    from collections.abc import Hashable, Iterator
 
     from nls_jupyter.saved_state.places import Entry
 
 
-def aspects() -> tuple[Aspect, ...]:
-    """Those that plain values tell."""
-    return (
-        Aspect("MLflow's run", _mlflow, _go_on_with, "mlflow"),
-        Aspect("DuckDB's default database", _refuse_tables, _nothing, "duckdb"),
-    )
+def tables() -> Aspect:
+    """Those of DuckDB's default database, never kept, only named."""
+    return Aspect("DuckDB's default database", _refuse_tables, _nothing, "duckdb")
 
 
 def places() -> tuple[Place, ...]:
@@ -32,31 +29,6 @@ def places() -> tuple[Place, ...]:
         Place("setting of structlog", _structlog, _put_structlog),
         Place("registry of pint", _pints_registry, lambda registry: _pint().set_application_registry(registry)),
     )
-
-
-def _mlflow() -> dict[str, str] | None:
-    """Of the run, its server and its experiment, what a cell has chosen. Asks nobody but this process."""
-    mlflow = sys.modules["mlflow"]
-    if not hasattr(mlflow, "active_run"):
-        return None  # it is only being imported, or traces calls and nothing else
-    run, experiment = mlflow.active_run(), seams.MLFLOW_EXPERIMENT.here(None)
-    chosen = {
-        "server": mlflow.get_tracking_uri() if mlflow.is_tracking_uri_set() else None,
-        "experiment": experiment,
-        "run": None if run is None else run.info.run_id,
-    }
-    return {name: value for name, value in chosen.items() if value is not None} or None
-
-
-def _go_on_with(chosen: Mapping[str, str]) -> None:
-    """Raises what MLflow does where its server does not answer; the next `start_run` would be another run."""
-    mlflow = sys.modules["mlflow"]
-    if "server" in chosen:
-        mlflow.set_tracking_uri(chosen["server"])
-    if "experiment" in chosen:
-        mlflow.set_experiment(experiment_id=chosen["experiment"])
-    if "run" in chosen and mlflow.active_run() is None:
-        mlflow.start_run(run_id=chosen["run"])
 
 
 def _refuse_tables() -> None:

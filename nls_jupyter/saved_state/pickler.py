@@ -45,6 +45,7 @@ from nls_jupyter.saved_state import (
     soups,
     sympy_polynomials,
     time_zones,
+    training_logs,
     typing_constructs,
     url_opener,
     widgets,
@@ -116,6 +117,7 @@ def _families(regions: Regions) -> tuple[tuple[type, Callable[[Any], Any]], ...]
         soups,
         sympy_polynomials,
         time_zones,
+        training_logs,
         url_opener,
     )
     of_regions = (*keras_objects.families(regions), *pillow_images.families(regions.note))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import builtins
 import functools
@@ -153,12 +154,15 @@ def at_exit() -> Place:
 def _is_given_again(function: Any) -> bool:
     """Whether it is of a library's threads or workers, or of a part of IPython's: a new process's give their own."""
     owner = getattr(function, "__self__", None)
-    begins_anew = _works_on(owner) or type(owner).__module__.startswith("IPython.")
+    held = (cell.cell_contents for cell in getattr(function, "__closure__", None) or ())
+    begins_anew = any(map(_works_on, (owner, *held))) or type(owner).__module__.startswith("IPython.")
     return begins_anew and is_librarys_code(function)
 
 
-def _works_on(owner: Any) -> bool:
-    """Whether it is a thread or workers, or has some: such a thing never comes back as it is."""
-    held = vars(owner).values() if hasattr(owner, "__dict__") else ()
-    parts = (part for value in (owner, *held) for part in (value if isinstance(value, (list, tuple)) else (value,)))
-    return any(isinstance(part, (threading.Thread, Executor)) for part in parts)
+def _works_on(owner: Any, deep: int = 2) -> bool:
+    """Whether it is a thread, workers or a loop of events, or has some: such a thing never comes back as it is."""
+    if isinstance(owner, (threading.Thread, Executor, asyncio.AbstractEventLoop)):
+        return True
+    held = vars(owner).values() if deep and is_librarys_object(owner) and hasattr(owner, "__dict__") else ()
+    parts = (part for value in held for part in (value if isinstance(value, (list, tuple)) else (value,)))
+    return any(_works_on(part, deep - 1) for part in parts)

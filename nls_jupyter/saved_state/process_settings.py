@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     _Content = tuple[dict[str, Any], dict[Any, bool], dict[Any, bool]]
 
-_NOT_THE_USERS = ("CUDA_VISIBLE_DEVICES", "NLS_")
+# The last one is where W&B has its own helper, which ends with the process that started it.
+_NOT_THE_USERS = ("CUDA_VISIBLE_DEVICES", "NLS_", "WANDB_SERVICE")
 _OF_A_DIALECT = (
     *("delimiter", "doublequote", "escapechar", "lineterminator"),
     *("quotechar", "quoting", "skipinitialspace", "strict"),

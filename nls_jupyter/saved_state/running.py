@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 #: In the command lines of what libraries start for themselves, and start again when they need it.
-_OF_LIBRARIES: Final = (b"multiprocessing", b"loky", b"torch_shm_manager", b"compile_worker", b"debugpy")
+_OF_LIBRARIES: Final = (b"multiprocessing", b"loky", b"torch_shm_manager", b"compile_worker", b"debugpy", b"wandb-")
 
 
 class Running:

@@ -96,6 +96,17 @@ CASES = {
         ),
         ('structlog.get_logger().info(\'a\')\nassert shown.getvalue() == \'{"event": "a", "mark": 1}\\n\''),
     ),
+    "tensorboard": (
+        (
+            "import tempfile\nfrom torch.utils.tensorboard import SummaryWriter\n"
+            "folder = tempfile.mkdtemp(); writer = SummaryWriter(folder, max_queue=3); writer.add_scalar('a', 1, 0)"
+        ),
+        (
+            "writer.add_scalar('a', 2, 1); writer.close()\n"
+            "from tensorboard.backend.event_processing.event_accumulator import EventAccumulator\n"
+            "read = EventAccumulator(folder); read.Reload(); assert [e.value for e in read.Scalars('a')] == [1, 2]"
+        ),
+    ),
     "transformers": (
         "import transformers; transformers.utils.logging.disable_progress_bar()",
         "assert not transformers.utils.logging.is_progress_bar_enabled()",
@@ -150,6 +161,14 @@ CASES = {
     "tqdm": (
         "import pandas as pd; from tqdm import tqdm; tqdm.pandas(desc='mine', disable=True)",
         "assert pd.Series([1, 2]).progress_apply(lambda x: x + 1).sum() == 5",
+    ),
+    "wandb": (
+        (
+            "import os, tempfile, warnings; warnings.simplefilter('ignore')\n"
+            "os.environ |= {'WANDB_MODE': 'offline', 'WANDB_DIR': tempfile.mkdtemp(), 'WANDB_SILENT': 'true'}\n"
+            "import wandb; run = wandb.init(project='mine'); wandb.log({'a': 1}); run.config.size = 3; number = run.id"
+        ),
+        "assert wandb.run is run and (run.id, run.config.size) == (number, 3); wandb.log({'a': 2}); run.finish()",
     ),
     "xarray": (
         "import xarray; xarray.set_options(display_style='text')",
