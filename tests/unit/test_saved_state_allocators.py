@@ -80,6 +80,6 @@ def test_a_resource_of_rmms_is_named_unless_an_accelerator_sets_it_again(monkeyp
 def test_pytorchs_is_named(monkeypatch, backend):
     is_on = types.SimpleNamespace(is_initialized=lambda: True, get_allocator_backend=lambda: backend)
     put(monkeypatch, "torch", cuda=is_on)
-    assert [reason.partition(": ")[2] for reason in named("PyTorch's allocator")] == (
+    assert named("PyTorch's allocator") == (
         ["nobody can ask which one it is: tensors come back by PyTorch's own"] if backend == "pluggable" else []
     )
