@@ -7,20 +7,26 @@ is saved; in the next one, a server that does not answer is named.
 from __future__ import annotations
 
 import functools
+import importlib
+import inspect
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between import seams
 from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.regions import UnsavableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+_ASKS_A_SERVER: Final = frozenset({"online", "shared"})
 
 
 def aspects() -> tuple[Aspect, ...]:
     """The open runs."""
     return (
         Aspect("MLflow's run", _mlflow, _go_on_with_mlflow, "mlflow"),
+        Aspect("mlflow.autolog()", _autologs, _autolog, "mlflow"),
         # Names lead to it, which is what `wandb.init` has made.
         Aspect("the run of Weights & Biases", _wandb, _go_on_with_wandb, "wandb", early=True),
     )
@@ -58,11 +64,26 @@ def _go_on_with_mlflow(chosen: Mapping[str, str]) -> None:
         mlflow.start_run(run_id=chosen["run"])
 
 
+def _autologs() -> dict[str, dict[str, Any]] | None:
+    """What functions called `autolog` were given, MLflow's own first; those of libraries by their modules' names."""
+    integrations = getattr(sys.modules.get("mlflow.utils.autologging_utils"), "AUTOLOGGING_INTEGRATIONS", {})
+    return {name: dict(given) for name, given in integrations.items() if given} or None
+
+
+def _autolog(integrations: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, given in integrations.items():
+        function = importlib.import_module("mlflow" if name == "mlflow" else f"mlflow.{name}").autolog
+        known = inspect.signature(function).parameters
+        function(**{option: value for option, value in given.items() if option in known})
+
+
 def _wandb() -> dict[str, Any] | None:
     run = getattr(sys.modules["wandb"], "run", None)
-    if run is None or run.disabled:
+    if run is None:
         return None
     settings = run.settings
+    if run.disabled:
+        return {"id": run.id, "mode": settings.mode}
     return {
         "id": run.id,
         "project": run.project,
@@ -77,18 +98,19 @@ def _wandb() -> dict[str, Any] | None:
 def _go_on_with_wandb(options: Mapping[str, Any]) -> None:
     wandb = sys.modules["wandb"]
     if wandb.run is None:
-        wandb.init(**options, resume=None if options["mode"] == "offline" else "allow")
+        wandb.init(**options, resume="allow" if options["mode"] in _ASKS_A_SERVER else None)
 
 
 def _reduce_run(run: Any) -> Any:
-    """The one that goes on; another one is pickled as W&B does it."""
-    is_open = run is getattr(sys.modules.get("wandb"), "run", None)
-    return (open_run, (run.id,)) if is_open else NotImplemented
+    """The one that goes on. Raises UnsavableError for others: what W&B makes of their pickles is of no use."""
+    if run is not getattr(sys.modules.get("wandb"), "run", None):
+        raise UnsavableError("a run of Weights & Biases that is over", run)
+    return open_run, (run.id,)
 
 
 def open_run(number: str) -> Any:
     """The run of Weights & Biases; called by the unpickler. Raises RuntimeError where it does not go on."""
-    run = getattr(sys.modules.get("wandb"), "run", None)
+    run: Any = getattr(sys.modules.get("wandb"), "run", None)
     if run is None or run.id != number:
         raise RuntimeError(f"the run {number} could not go on")
     return run

@@ -51,12 +51,15 @@ CASES = {
         (
             "import warnings; warnings.simplefilter('ignore')\n"
             "import mlflow, tempfile; where = 'sqlite:///' + tempfile.mkdtemp() + '/mlflow.db'\n"
-            "mlflow.set_tracking_uri(where); mlflow.set_experiment('mine'); run = mlflow.start_run().info.run_id"
+            "mlflow.set_tracking_uri(where); mlflow.set_experiment('mine'); run = mlflow.start_run().info.run_id\n"
+            "mlflow.autolog(silent=True, log_models=False)"
         ),
         (
             "assert (mlflow.get_tracking_uri(), mlflow.active_run().info.run_id) == (where, run)\n"
             "mlflow.end_run()\nwith mlflow.start_run() as other: pass\n"
-            "assert mlflow.get_experiment(other.info.experiment_id).name == 'mine'"
+            "assert mlflow.get_experiment(other.info.experiment_id).name == 'mine'\n"
+            "from mlflow.utils.autologging_utils import AUTOLOGGING_INTEGRATIONS as on\n"
+            "assert on['mlflow']['silent'] and not on['mlflow']['log_models']"
         ),
     ),
     "numba": (
