@@ -78,7 +78,7 @@ def _autolog(integrations: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _wandb() -> dict[str, Any] | None:
-    run = getattr(sys.modules["wandb"], "run", None)
+    run = _open_run()
     if run is None:
         return None
     settings = run.settings
@@ -103,17 +103,21 @@ def _go_on_with_wandb(options: Mapping[str, Any]) -> None:
 
 def _reduce_run(run: Any) -> Any:
     """The one that goes on. Raises UnsavableError for others: what W&B makes of their pickles is of no use."""
-    if run is not getattr(sys.modules.get("wandb"), "run", None):
+    if run is not _open_run():
         raise UnsavableError("a run of Weights & Biases that is over", run)
     return open_run, (run.id,)
 
 
 def open_run(number: str) -> Any:
     """The run of Weights & Biases; called by the unpickler. Raises RuntimeError where it does not go on."""
-    run: Any = getattr(sys.modules.get("wandb"), "run", None)
+    run = _open_run()
     if run is None or run.id != number:
         raise RuntimeError(f"the run {number} could not go on")
     return run
+
+
+def _open_run() -> Any:
+    return getattr(sys.modules.get("wandb"), "run", None)
 
 
 def _reduce_writer(kind: Any, writer: Any) -> Any:
