@@ -121,8 +121,7 @@ def _open_run() -> Any:
 
 
 def _reduce_writer(kind: Any, writer: Any) -> Any:
-    """It goes on with another file in its folder; what it was given is in the ones before by then."""
+    """It goes on with another file in its folder; what it was given is in the ones before (`open_files.flush`)."""
     if type(writer) is not kind or writer.file_writer is None:
         return NotImplemented  # a class of the user's, or closed
-    writer.flush()
     return kind, (writer.log_dir, "", None, writer.max_queue, writer.flush_secs, writer.filename_suffix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import shutil
 import sysconfig
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from left_out import thinned
+from nls_jupyter.gpu_process import open_files
 from saved_state_processes import carried, carried_on
 
 CASES = {
@@ -102,7 +104,8 @@ CASES = {
     "tensorboard": (
         (
             "import tempfile\nfrom torch.utils.tensorboard import SummaryWriter\n"
-            "folder = tempfile.mkdtemp(); writer = SummaryWriter(folder, max_queue=3); writer.add_scalar('a', 1, 0)"
+            "folder = tempfile.mkdtemp(); writer = SummaryWriter(folder, max_queue=3); writer.add_scalar('a', 1, 0)\n"
+            "writer.flush()"
         ),
         (
             "writer.add_scalar('a', 2, 1); writer.close()\n"
@@ -222,3 +225,16 @@ def test_what_cython_has_compiled_in_a_cell_comes_back(tmp_path):
     after = "assert made == [Held, double] and type(held) is Held and double(held.v) == 16"
     cache = {"IPYTHONDIR": str(tmp_path), "CFLAGS": "-O0"}
     assert carried(before, after, **cache) == []
+
+
+def test_what_tensorboard_was_given_is_in_its_file_when_its_process_goes(tmp_path):
+    pytest.importorskip("tensorboard", reason="pip install tensorboard to check its writers")
+    writer = importlib.import_module("torch.utils.tensorboard").SummaryWriter(tmp_path, flush_secs=600)
+    try:
+        writer.add_scalar("loss", 1.0)
+        (file,) = tmp_path.iterdir()
+        assert b"loss" not in file.read_bytes()
+        open_files.flush()
+        assert b"loss" in file.read_bytes()
+    finally:
+        writer.close()
