@@ -579,6 +579,21 @@ def test_who_came_back_to_the_same_gpu_since_the_journal_lost_its_end_is_told_to
     assert told.events == [("adopted", None, "GPU 0")]
 
 
+def test_what_a_process_holds_is_known_also_when_it_is_on_its_way_out_since_the_journal_lost_its_end() -> None:
+    """Until the next sample its memory counted as free: another one was started on a full GPU."""
+    stage = Stage(1)
+    stage.notebook("alice", 0.4)
+    stage.holds("alice", 0.9)
+    known, alice = stage.node.state, stage.workload("alice").id
+    held = stage.workload("alice").held_bytes
+    stage.node.tell(ev.SuspendRequested(stage.node.now, alice, "suspended by its user"))
+    stage.node.go_down()
+    stage.node.come_back_behind(known)
+    stage.node.report(alice)
+    assert stage.phase("alice") == "suspending"
+    assert stage.workload("alice").held_bytes == held > 0
+
+
 @pytest.mark.parametrize("priority", [50, 100])
 def test_who_was_admitted_since_the_journal_lost_its_end_has_its_home_whatever_its_queue_may_have_by_now(
     priority: int,

@@ -109,9 +109,9 @@ def _as_reported(event: ev.WorkloadReported, workload: Workload, state: NodeStat
     # Who may not borrow runs at home only.
     home = workload.home if workload.given_home is not None or workload.spec.may_borrow else event.gpus
     runs = phase is not Phase.STARTING
+    is_the_same = (event.process, event.gpus) == (workload.process, workload.current)
     # Whom its user had suspended, and who is back all the same, was resumed.
-    is_back = phase is not Phase.SUSPENDING and (event.process, event.gpus) != (workload.process, workload.current)
-    suspend_reason = None if is_back else workload.suspend_reason
+    suspend_reason = workload.suspend_reason if is_the_same or phase is Phase.SUSPENDING else None
     return transition(
         off_the_gpu(workload, event.at),
         ev.WorkloadReported,
@@ -119,6 +119,9 @@ def _as_reported(event: ev.WorkloadReported, workload: Workload, state: NodeStat
         home=home,
         home_since=workload.home_since if workload.home_since is not None or not home else event.at,
         current=event.gpus,
+        # The next sample tells it of another process; until then its memory is a stranger's, or nobody has seen it.
+        measured=workload.measured and is_the_same,
+        memory_used=workload.memory_used if is_the_same else {},
         pending=pending,
         departure=None,
         move=None,
