@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state.manifest import NotKeptError
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +32,15 @@ class Aspect:
     early: bool = False
     again: bool = False
     always: bool = False
+
+
+def only_named(name: str, ending: Callable[[], Iterable[str]], again: str, module: str | None = None) -> Aspect:
+    """What ends with its process, and is never kept; `again`: the verb for what its user can do (`start`)."""
+
+    def refuse() -> None:
+        if lost := sorted(ending()):
+            one = len(lost) == 1
+            said = f"ends with its process; {again} it again" if one else f"end with their process; {again} them again"
+            raise NotKeptError(f"{', '.join(lost)} {said}")
+
+    return Aspect(name, refuse, lambda _: None, module)

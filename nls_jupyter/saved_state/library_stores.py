@@ -7,19 +7,19 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between import seams
-from nls_jupyter.saved_state.aspect import Aspect
-from nls_jupyter.saved_state.manifest import NotKeptError
+from nls_jupyter.saved_state.aspect import only_named
 from nls_jupyter.saved_state.places import Place
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
+    from nls_jupyter.saved_state.aspect import Aspect
     from nls_jupyter.saved_state.places import Entry
 
 
 def tables() -> Aspect:
     """Those of DuckDB's default database, never kept, only named."""
-    return Aspect("DuckDB's default database", _refuse_tables, _nothing, "duckdb")
+    return only_named("DuckDB's default database", _tables, "make", "duckdb")
 
 
 def places() -> tuple[Place, ...]:
@@ -27,11 +27,11 @@ def places() -> tuple[Place, ...]:
     return (
         Place("parameter of Pyro", _pyros_parameters, _put_parameter),
         Place("setting of structlog", _structlog, _put_structlog),
-        Place("registry of pint", _pints_registry, lambda registry: _pint().set_application_registry(registry)),
+        Place("registry of pint", _pints_registry, _put_registry),
     )
 
 
-def _refuse_tables() -> None:
+def _tables() -> list[str]:
     """DuckDB keeps them in its process, and what it writes to a file is not the same database."""
     connection = sys.modules["duckdb"].default_connection
     with (connection() if callable(connection) else connection).cursor() as cursor:
@@ -39,13 +39,7 @@ def _refuse_tables() -> None:
             "SELECT table_name FROM duckdb_tables() WHERE NOT internal AND database_name = 'memory' "
             "UNION SELECT view_name FROM duckdb_views() WHERE NOT internal AND database_name = 'memory'"
         ).fetchall()
-    if names := sorted(name for (name,) in found):
-        verb = "ends with its process; make it again" if len(names) == 1 else "end with their process; make them again"
-        raise NotKeptError(f"{', '.join(names)} {verb}")
-
-
-def _nothing(_: object) -> None:
-    pass
+    return [name for (name,) in found]
 
 
 def _pyros_parameters() -> Iterator[tuple[Hashable, Entry]]:
@@ -72,12 +66,12 @@ def _put_structlog(name: str, value: Any) -> None:
     structlog.configure(**{**structlog.get_config(), name: value})
 
 
-def _pint() -> Any:
-    return importlib.import_module("pint")
-
-
 def _pints_registry() -> Iterator[tuple[Hashable, Entry]]:
     """The one that a cell has chosen for the whole process."""
     registry: Any = getattr(sys.modules.get("pint"), "application_registry", None)
     if registry is not None and registry.get() is not seams.PINT_REGISTRY.here(None):
         yield "application", (registry.get(),)
+
+
+def _put_registry(registry: Any) -> None:
+    importlib.import_module("pint").set_application_registry(registry)

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from nls_jupyter.between.seams import THREAD_TARGET
-from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.aspect import Aspect, only_named
 from nls_jupyter.saved_state.kinds import is_of
-from nls_jupyter.saved_state.manifest import NotKeptError
 from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_scheduler.processes.guardian import is_guardian
 from nls_scheduler.processes.proc import words_of
@@ -68,9 +67,9 @@ class Running:
     def aspects(self) -> tuple[Aspect, ...]:
         """Plain values, none of which is ever there."""
         return (
-            Aspect("running threads", lambda: _refuse(self._without_name(self._threads())), _nothing),
-            Aspect("running tasks", lambda: _refuse(self._without_name(self._tasks())), _nothing),
-            Aspect("running programs", lambda: _refuse(self._programs()), _nothing),
+            only_named("running threads", lambda: self._without_name(self._threads()), "start"),
+            only_named("running tasks", lambda: self._without_name(self._tasks()), "start"),
+            only_named("running programs", self._programs, "start"),
         )
 
     def _threads(self) -> Iterable[tuple[str, threading.Thread]]:
@@ -106,16 +105,6 @@ class Running:
 
     def _is_noted(self, thing: Any) -> bool:
         return self._started.get(id(thing)) is thing
-
-
-def _refuse(running: Iterable[str]) -> None:
-    if lost := sorted(running):
-        verb = "ends with its process; start it again" if len(lost) == 1 else "end with their process; start them again"
-        raise NotKeptError(f"{', '.join(lost)} {verb}")
-
-
-def _nothing(_: object) -> None:
-    pass
 
 
 def _is_the_users(does: Callable[..., Any] | None) -> bool:
