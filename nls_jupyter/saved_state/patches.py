@@ -43,7 +43,7 @@ _AROUND_CODE: Final = frozenset({"capture", "debug", "gpu", "local", "prun", "ti
 _UNREADABLE: Final = (SyntaxError, ValueError, RuntimeError, MemoryError)
 # What is set there is kept by other means, or each process's own.
 _KEPT_OTHERWISE: Final = frozenset({"builtins", "__main__"})
-_CONTENTS_KEPT_OTHERWISE: Final = frozenset({"gc", "sys", "warnings", "logging"})
+_CONTENTS_KEPT_OTHERWISE: Final = frozenset({"copyreg", "gc", "sys", "warnings", "logging"})
 _ENVIRONMENTS: Final = frozenset({"environ", "environb"})
 _CONTAINERS: Final = (list, dict, set)
 _DEEP: Final = 10

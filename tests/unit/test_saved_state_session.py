@@ -377,15 +377,16 @@ def test_the_end_of_a_librarys_pool_of_workers_is_nothing_that_is_lost():
 
 def test_nor_is_that_of_a_librarys_object_with_threads_of_its_own():
     before = (
-        "import atexit, logging.handlers, queue, types\n"
+        "import atexit, logging.handlers, queue\n"
         "listener = logging.handlers.QueueListener(queue.SimpleQueue())\n"
         "listener.start(); _ = atexit.register(listener.stop); del _, listener\n"
     )
     assert carried_on(before, "1") == []
 
 
-def test_ways_of_pickling_that_cells_give_to_python_are_there():
-    before = "import copyreg\nclass Point: pass\ncopyreg.pickle(Point, lambda point: (Point, ()))\n"
+@pytest.mark.parametrize("given", ["copyreg.pickle(Point, way)", "copyreg.dispatch_table[Point] = way"])
+def test_ways_of_pickling_that_cells_give_to_python_are_there(given):
+    before = f"import copyreg\nclass Point: pass\ndef way(point): return Point, ()\n{given}\n"
     assert carried_on(before, "assert copyreg.dispatch_table[Point](Point()) == (Point, ())") == []
 
 
