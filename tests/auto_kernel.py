@@ -15,6 +15,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 
 from daemon_process import ROOT, DaemonProcess
+from over_ipc import over_ipc
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -81,8 +82,7 @@ class AutoKernel:
         self.daemon = daemon
         self.name = f"{directory.name}.ipynb"
         specs = KernelSpecManager(kernel_dirs=[str(install_kernelspecs(directory / "jupyter") / "kernels")])
-        self._manager = KernelManager(kernel_name=name, kernel_spec_manager=specs, transport="ipc")
-        self._manager.connection_file = str(directory / "c.json")
+        self._manager = over_ipc(KernelManager, directory, kernel_name=name, kernel_spec_manager=specs)
         own = {"IPYTHONDIR": str(directory / "ipython"), "JPY_SESSION_NAME": self.name}
         own["JUPYTER_RUNTIME_DIR"] = str(directory / "runtime")
         # What stands by takes time from the other tests on the machine; those about it turn it on.

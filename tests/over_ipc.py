@@ -19,7 +19,11 @@ READY_WITHIN_S = 60
 
 
 def over_ipc(kind: type[Manager], directory: Path, **options: Any) -> Manager:
-    """A manager of this kind for one kernel, whose files are in `directory`: its path is short enough for sockets."""
+    """
+    A manager of this kind for one kernel, whose files are in `directory`: its path is short enough for sockets.
+
+    Without a folder of its own, kernels that start at once take each other's names in the working directory.
+    """
     manager = kind(transport="ipc", **options)
     manager.connection_file = str(directory / "c.json")
     return manager

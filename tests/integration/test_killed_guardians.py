@@ -23,6 +23,7 @@ from nls_scheduler.core.model.ids import WorkloadId
 from nls_scheduler.processes import cgroups, guardian
 from nls_scheduler.processes.foreground import ForegroundCommand, NotStarted
 from nls_scheduler.processes.proc import WORKLOAD_VARIABLE, look_up
+from over_ipc import over_ipc
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -143,8 +144,8 @@ def test_a_guardian_that_was_killed_is_the_reason_and_not_memory(tmp_path: Path,
 class Kernel:
     """A notebook's kernel, without any server that would end orphans."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        self.manager = KernelManager(kernel_name="python3", transport="ipc")
+    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        self.manager = over_ipc(KernelManager, directory, kernel_name="python3")
         self.manager.start_kernel(env=environment, stderr=subprocess.DEVNULL)
         self.client = self.manager.blocking_client()
         self.client.start_channels()
@@ -178,8 +179,8 @@ class Kernel:
 
 
 @pytest.fixture
-def kernel(daemon: DaemonProcess) -> Iterator[Kernel]:
-    opened = Kernel(daemon.environment)
+def kernel(daemon: DaemonProcess, tmp_path: Path) -> Iterator[Kernel]:
+    opened = Kernel(tmp_path, daemon.environment)
     try:
         opened.begin()
         yield opened

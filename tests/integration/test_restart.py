@@ -13,6 +13,7 @@ import pytest
 from jupyter_client.manager import AsyncKernelManager
 
 from daemon_process import DaemonProcess
+from over_ipc import over_ipc
 from waiting import wait_until
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ CELL_TIMEOUT_S = 60.0
 class Counting:
     """A kernel that counts in its GPU process, cell after cell, until it is told to stop."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        directory.mkdir()
         self._environment = environment
-        self.manager = AsyncKernelManager(kernel_name="python3", transport="ipc")
+        self.manager = over_ipc(AsyncKernelManager, directory, kernel_name="python3")
         self.count = 0
         self._stopping = False
 
@@ -86,7 +88,7 @@ def test_a_daemon_killed_again_and_again_loses_nothing(daemon, tmp_path, kills):
 async def killed_again_and_again(daemon: DaemonProcess, tmp_path: Path, kills: int) -> None:
     moments = random.Random(SEED)
     folders = {name: str(tmp_path / name.lower()) for name in ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR")}
-    kernels = [Counting({**daemon.environment, **folders}) for _ in range(2)]
+    kernels = [Counting(tmp_path / f"k{n}", {**daemon.environment, **folders}) for n in range(2)]
     try:
         for kernel in kernels:
             await kernel.open()
