@@ -307,6 +307,18 @@ PINT_REGISTRY: Final = Seam(
     "pint", "_DEFAULT_REGISTRY", "0.24 to 0.25", "pint's own registry is saved as if a cell had made it"
 )
 
+# -- SQLAlchemy -------------------------------------------------------------------------------------------------------
+_SQLALCHEMY, _NO_EVENTS = "2.0 to 2.1", "engines of SQLAlchemy come back without what listens to their events"
+
+SQLALCHEMY_EVENTS: Final = Seam("sqlalchemy.event.base", "_Dispatch", _SQLALCHEMY, _NO_EVENTS)
+SQLALCHEMY_EVENT_NAMES: Final = Seam("sqlalchemy.event.base:_Dispatch", "_event_descriptors", _SQLALCHEMY, _NO_EVENTS)
+SQLALCHEMY_KINDS_OF_EVENTS: Final = Seam("sqlalchemy.event.base", "_registrars", _SQLALCHEMY, _NO_EVENTS)
+SQLALCHEMY_LISTENERS: Final = Seam(
+    "sqlalchemy.event.attr:_ClsLevelDispatch", "_clslevel", _SQLALCHEMY, _NO_EVENTS, set_in="__init__"
+)
+SQLALCHEMY_KEY: Final = Seam("sqlalchemy.event.registry", "_EventKey", _SQLALCHEMY, _NO_EVENTS)
+SQLALCHEMY_LISTENED_TO: Final = Seam("sqlalchemy.engine:Connection", "_has_events", _SQLALCHEMY, _NO_EVENTS)
+
 # -- JAX, Numba, CuPy -------------------------------------------------------------------------------------------------
 _CUPY = "13.6 to 14.2"
 

@@ -31,6 +31,7 @@ from nls_jupyter.saved_state import (
     registered_colors,
     registered_types,
     running,
+    sqlalchemy_engines,
     standard_library,
     torch_hooks,
     training_logs,
@@ -87,7 +88,7 @@ class Interpreter:
         virtual = virtual_subclasses.VirtualSubclasses()
         places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places(), *registered_types.places()]
         places += [accessors.place(), virtual.place(), url_opener.place(), keras_settings.place()]
-        places += library_stores.places()
+        places += [*library_stores.places(), sqlalchemy_engines.place()]
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]

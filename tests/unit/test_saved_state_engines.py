@@ -1,0 +1,88 @@
+"""SQLAlchemy's engines come back without their connections, whatever was done with them."""
+
+from __future__ import annotations
+
+import pytest
+
+from saved_state_processes import carried
+
+pytest.importorskip("sqlalchemy", reason="pip install sqlalchemy to check its engines with it")
+USED = """
+import logging.handlers, sqlalchemy
+from sqlalchemy.orm import Session
+logging.getLogger("sqlalchemy").addHandler(heard := logging.handlers.BufferingHandler(1 << 10))
+engine = sqlalchemy.create_engine("sqlite:///{path}/a.db", pool_size=3, echo_pool=True, connect_args={{"timeout": 7}})
+opened = []
+def on_connect(connection, _):
+    opened.append(connection.execute("PRAGMA busy_timeout").fetchone()[0])
+    connection.execute("PRAGMA foreign_keys = ON")
+sqlalchemy.event.listen(engine, "connect", on_connect)
+with engine.begin() as gone:
+    gone.execute(sqlalchemy.text("create table t (a int)"))
+    gone.execute(sqlalchemy.text("insert into t values (1), (2)"))
+known = sqlalchemy.MetaData(); known.reflect(engine); table = known.tables["t"]
+session, shared = Session(engine), [engine]
+heard.flush()
+"""
+AGAIN = """
+assert shared == [engine] and session.get_bind() is engine and gone.closed and opened == [7000]
+assert session.execute(sqlalchemy.select(table.c.a)).scalars().all() == [1, 2]
+assert session.execute(sqlalchemy.text("PRAGMA foreign_keys")).scalar() == 1
+assert session.execute(sqlalchemy.text("select 'abc' regexp 'b.'")).scalar() == 1  # a function of SQLAlchemy's
+assert engine.pool.size() == 3 and opened == [7000, 7000]
+assert not any("recreating" in record.getMessage() for record in heard.buffer)
+engine.dispose()
+assert engine.connect().scalar(sqlalchemy.text("PRAGMA foreign_keys")) == 1
+"""
+OF_ALL = """
+import sqlalchemy
+from sqlalchemy.orm import Session
+asked, flushed, opened = [], [], []
+@sqlalchemy.event.listens_for(sqlalchemy.Engine, "before_cursor_execute")
+def ask(conn, cursor, statement, parameters, context, executemany): asked.append(statement); return "ignored"
+@sqlalchemy.event.listens_for(sqlalchemy.Engine, "before_cursor_execute", retval=True)
+def change(conn, cursor, statement, *given): return statement.replace("1", "2"), given[0]
+@sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
+def connected(connection, _): opened.append(1)
+@sqlalchemy.event.listens_for(Session, "before_commit", named=True)
+def committed(session, **_): flushed.append(session)
+engine = sqlalchemy.create_engine("sqlite:///{path}/b.db")
+"""
+OF_ALL_AGAIN = """
+def once():
+    asked.clear(); flushed.clear(); opened.clear()
+    with Session(made := sqlalchemy.create_engine("sqlite://")) as session:
+        assert session.scalar(sqlalchemy.text("select 1")) == 2
+        session.commit()
+    assert len(flushed) == 1 and opened == [1], (flushed, opened)
+    return asked[:]
+assert once() == ["select 1"]
+sqlalchemy.event.remove(sqlalchemy.Engine, "before_cursor_execute", ask)
+assert once() == []
+assert engine.connect().scalar(sqlalchemy.text("select 1")) == 2 and opened == [1, 1]
+"""
+
+
+def test_an_engine_that_was_used_comes_back_and_connects_again(tmp_path):
+    assert carried(USED.format(path=tmp_path), AGAIN) == []
+
+
+def test_an_engine_that_was_not_used_asks_its_database_at_the_first_connection(tmp_path):
+    before = f"import sqlalchemy\nengine = sqlalchemy.create_engine('sqlite:///{tmp_path}/a.db')"
+    after = "with engine.connect(): assert engine.dialect.default_isolation_level == 'SERIALIZABLE'"
+    assert carried(before, after) == []
+
+
+def test_what_listens_to_all_engines_goes_on_to_listen(tmp_path):
+    assert carried(OF_ALL.format(path=tmp_path), OF_ALL_AGAIN) == []
+
+
+def test_a_connection_that_is_in_use_is_named(tmp_path):
+    lost = carried(f"import sqlalchemy\nheld = sqlalchemy.create_engine('sqlite:///{tmp_path}/a.db').connect()", "")
+    assert lost == [["held", "it holds a database connection"]]
+
+
+def test_a_database_in_memory_is_named(tmp_path):
+    used = "with engine.connect() as held: held.execute(sqlalchemy.text('create table t (a int)'))"
+    lost = carried(f"import sqlalchemy\nengine = sqlalchemy.create_engine('sqlite://')\n{used}", "")
+    assert {name for name, _ in lost} >= {"engine", "held"}
