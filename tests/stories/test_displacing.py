@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nls_scheduler.core.model.commands import StartProcess
+from nls_scheduler.core.model.pools import Pool
 from nls_scheduler.core.model.queues import Queue
 from nls_scheduler.core.model.reasons import Reason
 from nls_scheduler.core.model.spec import Kind
@@ -110,6 +111,60 @@ def test_the_lower_priority_goes_first_whatever_it_holds() -> None:
     stage.command("owner", queue="b")
     assert stage.runs("owner", "high")
     assert stage.home("low") == []
+
+
+def test_of_those_on_a_gpu_the_highest_priority_counts() -> None:
+    stage = owed(2)
+    for name, priority in (("low", 0), ("high", 60), ("one", 40), ("other", 40)):
+        stage.notebook(name, 0.5, 0.5, queue="a", priority=priority)
+    assert stage.home("low") == stage.home("high") != stage.home("one")
+    stage.command("owner", queue="b")
+    assert stage.runs("owner", "low", "high")
+
+
+def test_one_goes_before_two_who_were_idle_for_longer() -> None:
+    stage = owed(2)
+    for name, size in (("first", 0.5), ("second", 0.5), ("whole", 1.0)):
+        stage.notebook(name, size, size, queue="a")
+        stage.after(10)
+    stage.command("owner", queue="b")
+    assert stage.runs("owner", "first", "second")
+    assert stage.home("whole") == []
+
+
+def test_what_is_away_already_need_not_be_moved() -> None:
+    stage = owed(2)
+    for name, held in (("away", 0.9), ("here", 0.3)):
+        stage.notebook(name, 1.0, 1.0, queue="a")
+        stage.holds(name, held)
+    stage.user_suspends("away")
+    assert stage.home("away") != []
+    stage.command("owner", queue="b")
+    assert stage.runs("owner", "here")
+    assert stage.home("away") == []
+
+
+def test_a_command_that_has_not_started_goes_before_a_notebook_whatever_it_would_lose_later() -> None:
+    stage = owed(2)
+    stage.command("before", queue="b")
+    stage.lingers("before")
+    stage.ends("before")
+    stage.command("late", queue="a")
+    stage.notebook("here", 1.0, 1.0, queue="a")
+    stage.holds("here", 0.3)
+    assert (stage.home("late"), stage.phase("late"), stage.home("here")) == ([0], "queued", [1])
+    stage.command("owner", queue="b")
+    assert (stage.home("owner"), stage.home("late"), stage.home("here")) == ([0], [], [1])
+
+
+def test_a_lower_priority_of_the_same_queue_keeps_its_home_in_another_pool() -> None:
+    pools = (Pool("x", ("0",)), Pool("y", ("1",)))
+    stage = Stage(2, queues=(Queue("a"),), pools=pools)
+    for pool in ("x", "y"):
+        stage.command(f"low-{pool}", queue="a", pools=(pool,), requeue=True)
+    stage.command("high", queue="a", pools=("x",), priority=50)
+    assert stage.runs("high", "low-y")
+    assert stage.home("low-x") == []
 
 
 def test_the_fewest_bytes_go() -> None:

@@ -99,9 +99,8 @@ class _Attempt:
         self.taken: list[tuple[Unit, Homes]] = []
         self._amount = self._takes()
         own = admission.admitted_in(ledger, ledger.leaf(newcomer))
-        lower = [w for w in own if w.spec.priority < newcomer.spec.priority and self._is_there(w)]
-        given = sum(self._held(w) for w in lower if not self._may_never(w))
-        above = ledger.reclaimable(newcomer, pool, self._amount - given)
+        lower = [w for w in own if self._is_there(w) and not self._may_never(w)]
+        above = ledger.reclaimable(newcomer, pool, self._amount - sum(map(self._held, lower)))
         others = (w for leaf in above for w in admission.admitted_in(ledger, leaf))
         there = (*lower, *filter(self._is_there, others))
         units = {unit[0].id: unit for unit in map(self._unit, there)}
