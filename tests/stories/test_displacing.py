@@ -103,6 +103,15 @@ def test_idle_goes_before_running_whatever_their_priorities() -> None:
     assert stage.runs("owner", "computes")
 
 
+def test_who_is_not_kept_goes_before_who_is_whatever_their_priorities() -> None:
+    stage = owed(2)
+    stage.notebook("kept", 1.0, 1.0, queue="a", priority=0)
+    stage.notebook("other", 1.0, 1.0, queue="a", priority=50)
+    stage.user_keeps("kept", 600)
+    stage.command("owner", queue="b")
+    assert stage.runs("owner", "kept")
+
+
 def test_the_lower_priority_goes_first_whatever_it_holds() -> None:
     stage = owed(2)
     stage.notebook("low", 0.75, 1.0, queue="a", priority=0)
@@ -364,6 +373,17 @@ def test_one_large_goes_where_the_small_ones_would_bring_their_queue_down_to_its
     assert stage.gpu("large") != stage.gpu("mine")
     stage.command("owner", 0.45, queue="a")
     assert stage.runs("owner", "mine", "beside", *(f"small{number}" for number in range(small)))
+    assert stage.home("large") == []
+
+
+def test_one_large_goes_that_is_enough_to_the_last_byte() -> None:
+    stage = Stage(2, queues=(Queue("a", quota={POOL: 1.2}), Queue("b", quota={POOL: 0.8})))
+    stage.notebook("mine", 0.75, 0.75, queue="a")
+    for name, size, priority in (("beside", 0.35, 60), ("large", 0.45, 50), ("small", 0.2, 0)):
+        stage.notebook(name, size, size, queue="b", priority=priority)
+    assert stage.home("beside") == stage.home("large") == stage.home("small") != stage.home("mine")
+    stage.command("owner", 0.45, queue="a")
+    assert stage.runs("owner", "mine", "beside", "small")
     assert stage.home("large") == []
 
 
