@@ -310,7 +310,7 @@ PINT_REGISTRY: Final = Seam(
 # -- SQLAlchemy -------------------------------------------------------------------------------------------------------
 _SQLALCHEMY, _NO_EVENTS = "2.0 to 2.1", "engines of SQLAlchemy come back without what listens to their events"
 
-SQLALCHEMY_EVENTS: Final = Seam("sqlalchemy.event.base", "_Dispatch", _SQLALCHEMY, _NO_EVENTS)
+SQLALCHEMY_EVENTS: Final = Seam("sqlalchemy.event.base", "_DispatchCommon", _SQLALCHEMY, _NO_EVENTS)
 SQLALCHEMY_EVENT_NAMES: Final = Seam("sqlalchemy.event.base:_Dispatch", "_event_descriptors", _SQLALCHEMY, _NO_EVENTS)
 SQLALCHEMY_KINDS_OF_EVENTS: Final = Seam("sqlalchemy.event.base", "_registrars", _SQLALCHEMY, _NO_EVENTS)
 SQLALCHEMY_LISTENERS: Final = Seam(

@@ -45,17 +45,23 @@ def _reduce_events(events: Any) -> Any:
     made, args = events.__reduce__()
     if None in args:
         return made, args  # of a class: there is one
-    found = {each.name: each for each in seams.SQLALCHEMY_EVENT_NAMES.of(events) if len(each.listeners)}
-    listening = {name: (list(each.listeners), list(each.propagate)) for name, each in found.items()}
+    names = [each.name for each in seams.SQLALCHEMY_EVENT_NAMES.of(_own(events))]
+    found = {name: _own(getattr(events, name)) for name in names}
+    listening = {name: (list(each.listeners), list(each.propagate)) for name, each in found.items() if each.listeners}
     return made, args, listening, None, None, listen
 
 
 def listen(events: Any, listening: _Listening) -> None:
     """Have these listen; called by the unpickler."""
     for name, (listeners, of_copies) in listening.items():
-        there = getattr(events, name).for_modify(events)
+        there = _own(getattr(events, name).for_modify(events))
         there.listeners.extend(listeners)
         there.propagate.update(of_copies)
+
+
+def _own(joined: Any) -> Any:
+    """Without those of the engine that `engine.execution_options` was asked for another one."""
+    return getattr(joined, "local", joined)
 
 
 def place() -> Place:

@@ -62,6 +62,22 @@ assert once() == []
 assert engine.connect().scalar(sqlalchemy.text("select 1")) == 2 and opened == [1, 1]
 """
 
+WITH_OPTIONS = """
+import sqlalchemy
+told, engine = [], sqlalchemy.create_engine("sqlite:///{path}/a.db")
+other = engine.execution_options(named="other").execution_options(more=1)
+@sqlalchemy.event.listens_for(other, "before_cursor_execute")
+def ask(*_): told.append("other")
+@sqlalchemy.event.listens_for(engine, "before_cursor_execute")
+def ask_too(*_): told.append("engine")
+@sqlalchemy.event.listens_for(other, "engine_connect", named=True)
+def connected(**_): told.append(other.get_execution_options()["named"])
+def told_by(asked):
+    told.clear()
+    with asked.connect() as held: held.exec_driver_sql("select 1")
+    return told[:]
+"""
+
 
 def test_an_engine_that_was_used_comes_back_and_connects_again(tmp_path):
     assert carried(USED.format(path=tmp_path), AGAIN) == []
@@ -75,6 +91,11 @@ def test_an_engine_that_was_not_used_asks_its_database_at_the_first_connection(t
 
 def test_what_listens_to_all_engines_goes_on_to_listen(tmp_path):
     assert carried(OF_ALL.format(path=tmp_path), OF_ALL_AGAIN) == []
+
+
+def test_what_listens_to_an_engine_with_other_options_goes_on_to_listen(tmp_path):
+    after = "assert told_by(other) == ['other', 'other', 'engine'] and told_by(engine) == ['engine'], told"
+    assert carried(WITH_OPTIONS.format(path=tmp_path), after + "\nassert other.pool is engine.pool") == []
 
 
 def test_a_connection_that_is_in_use_is_named(tmp_path):
