@@ -316,6 +316,13 @@ SQLALCHEMY_KINDS_OF_EVENTS: Final = Seam("sqlalchemy.event.base", "_registrars",
 SQLALCHEMY_LISTENERS: Final = Seam(
     "sqlalchemy.event.attr:_ClsLevelDispatch", "_clslevel", _SQLALCHEMY, _NO_EVENTS, set_in="__init__"
 )
+SQLALCHEMY_WITHIN_LOOP: Final = Seam(
+    "sqlalchemy.event.attr:_CompoundListener",
+    "_is_asyncio",
+    _SQLALCHEMY,
+    "SQLAlchemy's engines for asyncio may freeze when they come back",
+    set_in="__init__",
+)
 SQLALCHEMY_KEY: Final = Seam("sqlalchemy.event.registry", "_EventKey", _SQLALCHEMY, _NO_EVENTS)
 SQLALCHEMY_LISTENED_TO: Final = Seam("sqlalchemy.engine:Connection", "_has_events", _SQLALCHEMY, _NO_EVENTS)
 

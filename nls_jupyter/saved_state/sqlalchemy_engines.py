@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from nls_jupyter.saved_state.places import Entry
 
-    # By the name of an event who listens, in order, and those of them to whom a copy's events are told, too.
-    _Listening = Mapping[str, tuple[list[Any], list[Any]]]
+    # By the name of an event who listens, in order, those of them to whom a copy's events are told, too, and whether
+    # they wait for each other by a lock of asyncio's: another one would block its loop.
+    _Listening = Mapping[str, tuple[list[Any], list[Any], Any]]
 
 
 def families() -> Iterator[tuple[type, Callable[[Any], Any]]]:
@@ -47,16 +48,22 @@ def _reduce_events(events: Any) -> Any:
         return made, args  # of a class: there is one
     names = [each.name for each in seams.SQLALCHEMY_EVENT_NAMES.of(_own(events))]
     found = {name: _own(getattr(events, name)) for name in names}
-    listening = {name: (list(each.listeners), list(each.propagate)) for name, each in found.items() if each.listeners}
+    listening = {
+        name: (list(each.listeners), list(each.propagate), seams.SQLALCHEMY_WITHIN_LOOP.of(each, None))
+        for name, each in found.items()
+        if each.listeners
+    }
     return made, args, listening, None, None, listen
 
 
 def listen(events: Any, listening: _Listening) -> None:
     """Have these listen; called by the unpickler."""
-    for name, (listeners, of_copies) in listening.items():
+    for name, (listeners, of_copies, within_loop) in listening.items():
         there = _own(getattr(events, name).for_modify(events))
         there.listeners.extend(listeners)
         there.propagate.update(of_copies)
+        if within_loop:
+            seams.SQLALCHEMY_WITHIN_LOOP.put(there, value=True)
 
 
 def _own(joined: Any) -> Any:

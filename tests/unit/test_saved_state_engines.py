@@ -77,6 +77,22 @@ def told_by(asked):
     with asked.connect() as held: held.exec_driver_sql("select 1")
     return told[:]
 """
+WITHIN_LOOP = """
+import asyncio, sqlalchemy, sqlite3
+from sqlalchemy.dialects.sqlite.aiosqlite import SQLiteDialect_aiosqlite
+from sqlalchemy.util import await_only, greenlet_spawn
+open_one = lambda: sqlite3.connect("{path}/a.db")
+pool, opened = sqlalchemy.AsyncAdaptedQueuePool(open_one, dialect=SQLiteDialect_aiosqlite()), []
+@sqlalchemy.event.listens_for(pool, "connect")
+def on_connect(connection, _):
+    await_only(asyncio.sleep(0))  # as all that it asks the database for
+    opened.append(connection)
+async def connect(): return await greenlet_spawn(pool.connect)
+async def connect_twice():
+    held = await asyncio.gather(connect(), connect())
+    for each in held: await greenlet_spawn(each.close)
+    for each in opened: each.close()
+"""
 
 
 def test_an_engine_that_was_used_comes_back_and_connects_again(tmp_path):
@@ -96,6 +112,11 @@ def test_what_listens_to_all_engines_goes_on_to_listen(tmp_path):
 def test_what_listens_to_an_engine_with_other_options_goes_on_to_listen(tmp_path):
     after = "assert told_by(other) == ['other', 'other', 'engine'] and told_by(engine) == ['engine'], told"
     assert carried(WITH_OPTIONS.format(path=tmp_path), after + "\nassert other.pool is engine.pool") == []
+
+
+def test_a_pool_for_asyncio_connects_several_tasks_at_once(tmp_path):
+    after = "asyncio.run(connect_twice())\nassert len(opened) == 2"
+    assert carried(WITHIN_LOOP.format(path=tmp_path), after) == []
 
 
 def test_a_connection_that_is_in_use_is_named(tmp_path):
