@@ -7,6 +7,7 @@ members for another argument. Here it is read and put in past them.
 from __future__ import annotations
 
 import collections
+import types
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -44,7 +45,13 @@ def base_of(kind: type) -> Any:
     """Which container a class of somebody's is, if it leaves it to pickle how that is saved; else `None`."""
     base = base_in(kind)
     plain = all(getattr(kind, way, None) is getattr(base, way, None) for way in _WAYS)
-    return base if plain and kind is not base else None
+    return base if plain and kind is not base and not _has_a_compiled_part(kind, base) else None
+
+
+def _has_a_compiled_part(kind: type, base: Any) -> bool:
+    """Whether there is more in it than in the container and its attributes, as in SQLAlchemy's OrderedSet."""
+    between = kind.__mro__[: kind.__mro__.index(base)]
+    return any(isinstance(vars(each).get("__new__"), types.BuiltinMethodType) for each in between)
 
 
 def reduce(base: Any, thing: Any) -> Any:

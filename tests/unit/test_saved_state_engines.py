@@ -128,3 +128,8 @@ def test_a_database_in_memory_is_named(tmp_path):
     used = "with engine.connect() as held: held.execute(sqlalchemy.text('create table t (a int)'))"
     lost = carried(f"import sqlalchemy\nengine = sqlalchemy.create_engine('sqlite://')\n{used}", "")
     assert {name for name, _ in lost} >= {"engine", "held"}
+
+
+def test_an_ordered_set_of_sqlalchemys_keeps_its_order():
+    before = "import sqlalchemy.util\nordered = sqlalchemy.util.OrderedSet(['c', 'a', 'b'])"
+    assert carried(before, "assert list(ordered) == ['c', 'a', 'b'] and 'a' in ordered") == []
