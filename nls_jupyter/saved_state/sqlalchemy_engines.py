@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
 
 def families() -> Iterator[tuple[type, Callable[[Any], Any]]]:
-    """Pools whose connections can be opened again, and what knows who listens, if SQLAlchemy is imported."""
+    """Pools whose connections can be opened again, what is compiled, and who listens, if SQLAlchemy is imported."""
     if (found := sys.modules.get("sqlalchemy.pool")) is not None:
         yield found.QueuePool, _reduce_pool
+    if (found := sys.modules.get("sqlalchemy.util")) is not None:
+        yield found.LRUCache, _reduce_compiled
     if (found := seams.SQLALCHEMY_EVENTS.here(None)) is not None:
         yield found, _reduce_events
 
@@ -40,6 +42,11 @@ def _reduce_pool(pool: Any) -> Any:
     asked = copy.copy(pool)
     asked.logger = logging.Logger("nobody's", logging.CRITICAL)  # each save would be told to who reads SQLAlchemy's
     return copyreg.__newobj__, (type(pool),), vars(asked.recreate())  # type: ignore[attr-defined]
+
+
+def _reduce_compiled(cache: Any) -> Any:
+    """Empty: what SQLAlchemy has compiled finds no column by itself once it was pickled, and is compiled again."""
+    return type(cache), (cache.capacity, cache.threshold, cache.size_alert)
 
 
 def _reduce_events(events: Any) -> Any:

@@ -119,6 +119,12 @@ def test_a_pool_for_asyncio_connects_several_tasks_at_once(tmp_path):
     assert carried(WITHIN_LOOP.format(path=tmp_path), after) == []
 
 
+def test_a_statement_that_was_executed_before_finds_its_columns_again(tmp_path):
+    before = USED.format(path=tmp_path) + "def ask(): return session.execute(sqlalchemy.select(table)).mappings().all()"
+    after = "assert [row[table.c.a] for row in ask()] == [1, 2]"
+    assert carried(before + "\nassert len(ask()) == 2\nsession.commit()", after) == []
+
+
 def test_a_connection_that_is_in_use_is_named(tmp_path):
     lost = carried(f"import sqlalchemy\nheld = sqlalchemy.create_engine('sqlite:///{tmp_path}/a.db').connect()", "")
     assert lost == [["held", "it holds a database connection"]]
