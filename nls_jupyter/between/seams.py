@@ -325,6 +325,12 @@ SQLALCHEMY_WITHIN_LOOP: Final = Seam(
 )
 SQLALCHEMY_KEY: Final = Seam("sqlalchemy.event.registry", "_EventKey", _SQLALCHEMY, _NO_EVENTS)
 SQLALCHEMY_LISTENED_TO: Final = Seam("sqlalchemy.engine:Connection", "_has_events", _SQLALCHEMY, _NO_EVENTS)
+SQLALCHEMY_SESSIONS: Final = Seam(
+    "sqlalchemy.orm.session",
+    "_sessions",
+    _SQLALCHEMY,
+    "objects of SQLAlchemy's sessions come back as objects of no session",
+)
 
 # -- JAX, Numba, CuPy -------------------------------------------------------------------------------------------------
 _CUPY = "13.6 to 14.2"
