@@ -10,7 +10,7 @@ KEPT: dict[str, tuple[str, dict[str, str]]] = {
     "Python's own types": (
         (
             "import array, collections, datetime, decimal, fractions, functools, itertools, operator, pathlib, re, uuid\n"
-            "import types, string, ipaddress, random, io, zoneinfo, typing, contextlib, statistics, calendar, queue, copy\n"
+            "import threading, types, string, ipaddress, random, io, zoneinfo, typing, contextlib, statistics, calendar, queue, copy\n"
             "import argparse, configparser, logging, tracemalloc, urllib.parse, email.message\n"
             "import xml.etree.ElementTree as ET\n"
             "import http, heapq, textwrap, difflib, shlex, struct, zlib, hashlib, base64, time, gettext, csv, json"
@@ -44,6 +44,7 @@ KEPT: dict[str, tuple[str, dict[str, str]]] = {
             "namedtuple's class": "collections.namedtuple('Pair', 'x y')(1, [2])",
             "SimpleNamespace": "types.SimpleNamespace(a=[1])",
             "mapping proxy": "types.MappingProxyType({'a': [1]})",
+            "thread-local data, as cells see it": "(lambda l: (setattr(l, 'a', [1]), l)[1])(threading.local())",
             "date": "datetime.date(2026, 1, 2)",
             "datetime": "datetime.datetime(2026, 1, 2, 3, 4, 5, 6)",
             "datetime with a zone": "datetime.datetime(2026, 1, 2, tzinfo=zoneinfo.ZoneInfo('Europe/Berlin'))",
@@ -382,7 +383,7 @@ NAMED: dict[str, tuple[str, dict[str, str]]] = {
             "finalizer": "weakref.finalize(thing, print)",
             "temporary folder": "keep(tempfile.TemporaryDirectory(), 'cleanup')",
             "thread": "threading.Thread()",
-            "thread-local data": "threading.local()",
+            "thread-local data of a class of its own": "type('Mine', (threading.local,), {})()",
             "pool of workers": "keep(concurrent.futures.ThreadPoolExecutor(), 'shutdown')",
             "future": "concurrent.futures.Future()",
             "event loop": "keep(asyncio.new_event_loop())",

@@ -10,6 +10,7 @@ import itertools
 import operator
 import queue
 import sys
+import threading
 import types
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -66,6 +67,7 @@ def handlers(regions: Regions) -> dict[type, Callable[[Any], Any] | None]:
         itertools.groupby: functools.partial(_reduce_groups, regions.note),
         itertools.count: lambda counting: (itertools.count, counted_by(counting)),
         itertools.repeat: lambda again: (itertools.repeat, _repeated_by(again)),
+        threading.local: _reduce_thread_local,
     }
 
 
@@ -87,6 +89,7 @@ def lookers() -> dict[type, Callable[[Any], Look | None]]:
         functools.cached_property: lambda found: Look(children=attributes_of(found)),
         itertools.count: lambda counting: Look(children=counted_by(counting)),
         itertools.repeat: lambda again: Look(children=_repeated_by(again)),
+        threading.local: lambda values: Look(children=tuple(vars(values).values())),
     }
 
 
@@ -174,6 +177,13 @@ def _set_only(found: Any, attributes: dict[str, Any]) -> None:
 def _reduce_cached_property(found: functools.cached_property[Any]) -> Any:
     state = {name: value for name, value in vars(found).items() if name not in {"func", "lock"}}
     return functools.cached_property, (found.func,), state, None, None, set_attributes
+
+
+def _reduce_thread_local(values: threading.local) -> Any:
+    """With what cells see of it; other threads end, and theirs with them."""
+    if threading.current_thread() is not threading.main_thread():
+        return NotImplemented
+    return threading.local, (), vars(values) or None, None, None, set_attributes
 
 
 def _reduce_iterator(note: Callable[[str], None], _: Any) -> Any:

@@ -9,7 +9,7 @@ from saved_state_processes import carried
 pytest.importorskip("sqlalchemy", reason="pip install sqlalchemy to check its engines with it")
 USED = """
 import logging.handlers, sqlalchemy
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
 logging.getLogger("sqlalchemy").addHandler(heard := logging.handlers.BufferingHandler(1 << 10))
 engine = sqlalchemy.create_engine("sqlite:///{path}/a.db", pool_size=3, echo_pool=True, connect_args={{"timeout": 7}})
 opened = []
@@ -21,11 +21,12 @@ with engine.begin() as gone:
     gone.execute(sqlalchemy.text("create table t (a int)"))
     gone.execute(sqlalchemy.text("insert into t values (1), (2)"))
 known = sqlalchemy.MetaData(); known.reflect(engine); table = known.tables["t"]
-session, shared = Session(engine), [engine]
+session, shared, scoped = Session(engine), [engine], scoped_session(sessionmaker(engine))
+scoped()
 heard.flush()
 """
 AGAIN = """
-assert shared == [engine] and session.get_bind() is engine and gone.closed and opened == [7000]
+assert shared == [engine] and session.get_bind() is scoped.get_bind() is engine and gone.closed and opened == [7000]
 assert session.execute(sqlalchemy.select(table.c.a)).scalars().all() == [1, 2]
 assert session.execute(sqlalchemy.text("PRAGMA foreign_keys")).scalar() == 1
 assert session.execute(sqlalchemy.text("select 'abc' regexp 'b.'")).scalar() == 1  # a function of SQLAlchemy's

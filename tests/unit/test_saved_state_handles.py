@@ -54,6 +54,20 @@ def test_queues_come_back_with_what_is_in_them_and_their_objects_stay_shared(mak
         result["line"].get_nowait()
 
 
+def test_what_cells_see_of_thread_local_data_comes_back_and_stays_shared():
+    before = threading.local()
+    before.mine, before.itself = [1], before
+    other = threading.Thread(target=setattr, args=(before, "theirs", 2))
+    other.start()
+    other.join()
+    result = Roundtrip({"values": before, "mine": before.mine, "empty": threading.local()})
+    assert not result.unsaved
+    values = result["values"]
+    assert vars(values) == {"mine": [1], "itself": values}
+    assert values.mine is result["mine"]
+    assert not vars(result["empty"])
+
+
 def test_who_waits_for_a_queue_or_has_a_lock_is_named_and_not_waited_for():
     released = threading.Event()
     lock = threading.RLock()
