@@ -28,7 +28,8 @@ def live(fd, verb, cells):
     if verb == "save":
         arena.os.memfd_create = lambda *_: os.dup(fd)
     if verb != "save":
-        missing += [(m.name, m.reason) for m in saver.restore([fd], shell.user_ns).missing]
+        with shell.builtin_trap:  # as in a GPU process
+            missing += [(m.name, m.reason) for m in saver.restore([fd], shell.user_ns).missing]
     for cell in cells.split("#%%\\n"):
         result = shell.run_cell(cell, store_history=True)
         result.raise_error()

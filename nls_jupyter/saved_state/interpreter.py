@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.between.after_import import AfterImport
 from nls_jupyter.saved_state import (
     accessors,
+    calls,
     cython_cells,
     ipython_objects,
     ipython_session,
@@ -85,10 +86,10 @@ class Interpreter:
             library_settings.sympy_printers(),
         ]
         colors = registered_colors.RegisteredColors()
-        virtual = virtual_subclasses.VirtualSubclasses()
+        virtual, called = virtual_subclasses.VirtualSubclasses(), calls.Calls()
         places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places(), *registered_types.places()]
         places += [accessors.place(), virtual.place(), url_opener.place(), keras_settings.place()]
-        places += [*library_stores.places(), sqlalchemy_engines.place()]
+        places += [called.place(), *library_stores.places(), sqlalchemy_engines.place()]
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
@@ -108,6 +109,7 @@ class Interpreter:
             logs.follow()
             colors.follow()
             virtual.follow()
+            called.follow()
             started.follow()
             self._look_at_fresh_ones()
 

@@ -150,7 +150,9 @@ CASES = {
             "torch.set_flush_denormal(True); torch.set_warn_always(True); torch.hub.set_dir('/tmp/mine')\n"
             "torch.use_deterministic_algorithms(True, warn_only=True); torch.backends.mkldnn.enabled = False\n"
             "torch.utils.deterministic.fill_uninitialized_memory = False\n"
-            "torch.multiprocessing.set_sharing_strategy('file_system')"
+            "torch.multiprocessing.set_sharing_strategy('file_system')\nclass Mine: pass\n"
+            "torch.serialization.add_safe_globals([Mine])\n"
+            "torch.distributions.Distribution.set_default_validate_args(False)"
         ),
         (
             "assert (str(torch.tensor([1.23456])), torch.get_num_threads()) == ('tensor([1.23])', 1)\n"
@@ -158,7 +160,9 @@ CASES = {
             "assert torch.is_warn_always_enabled() and torch.hub.get_dir() == '/tmp/mine'\n"
             "assert torch.get_deterministic_debug_mode() == 1 and not torch.backends.mkldnn.enabled\n"
             "assert not torch.utils.deterministic.fill_uninitialized_memory\n"
-            "assert torch.multiprocessing.get_sharing_strategy() == 'file_system'"
+            "assert torch.multiprocessing.get_sharing_strategy() == 'file_system'\n"
+            "assert Mine in torch.serialization.get_safe_globals()\n"
+            "assert not torch.distributions.Distribution._validate_args"
         ),
     ),
     "mpmath": (
@@ -180,6 +184,58 @@ CASES = {
     "xarray": (
         "import xarray; xarray.set_options(display_style='text')",
         "assert xarray.get_options()['display_style'] == 'text'",
+    ),
+    "boto3": (
+        "import boto3; boto3.setup_default_session(region_name='eu-west-1')",
+        "assert boto3.DEFAULT_SESSION.region_name == 'eu-west-1'",
+    ),
+    "codecs": (
+        (
+            "import codecs, shutil\n"
+            "mine = codecs.CodecInfo(lambda text, _=None: (text[::-1].encode(), len(text)), None)\n"
+            "def find(name): return mine if name == 'mine' else None\n"
+            "codecs.register(find); codecs.register_error('marked', lambda error: (mark, error.end)); mark = '?'\n"
+            "codecs.register(gone := lambda name: 1 / 0 if name == 'gone' else None); codecs.unregister(gone)\n"
+            "shutil.register_archive_format('mine', lambda *_, **__: 'made', description='')"
+        ),
+        (
+            "mark = '!'; assert 'ab'.encode('mine') == b'ba' and 'a\\xff'.encode('ascii', 'marked') == b'a!'\n"
+            "assert 'mine' in dict(shutil.get_archive_formats())\n"
+            "try: codecs.lookup('gone')\nexcept LookupError: pass"
+        ),
+    ),
+    "joblib": (
+        (
+            "import joblib\nclass Mine(joblib.parallel.ThreadingBackend): pass\n"
+            "joblib.register_parallel_backend('mine', Mine)"
+        ),
+        "with joblib.parallel_config('mine'): assert type(joblib.Parallel()._backend) is Mine",
+    ),
+    "omegaconf": (
+        (
+            "import warnings; warnings.simplefilter('ignore')\nfrom omegaconf import OmegaConf as made\n"
+            "made.register_new_resolver('plus', lambda a, b: a + b); asked = made.create({'a': '${plus:1,2}'})\n"
+            "made.register_new_resolver('gone', int); made.clear_resolver('gone')"
+        ),
+        "assert asked.a == 3 and not made.has_resolver('gone')",
+    ),
+    "requests_cache": (
+        (
+            "import requests, requests_cache as kept; kept.install_cache('mine', 'memory', expire_after=60)\n"
+            "kept.uninstall_cache(); kept.install_cache('mine', 'memory', expire_after=70)"
+        ),
+        "assert requests.Session().settings.expire_after == 70",
+    ),
+    "rich": (
+        (
+            "import rich.pretty, rich.traceback\n"
+            "rich.reconfigure(width=33); rich.pretty.install(); rich.traceback.install()"
+        ),
+        (
+            "import rich; shown = get_ipython().display_formatter.formatters['text/plain']\n"
+            "assert 'rich' in type(shown).__qualname__.lower() and rich.get_console().width == 33\n"
+            "assert get_ipython().showtraceback.__module__ == 'rich.traceback'"
+        ),
     ),
     "scipy": (
         "import scipy.special; scipy.special.seterr(all='raise')",
