@@ -307,10 +307,10 @@ class GpuMagics(Magics):
 
 
 def _advice(name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
+    from nls_scheduler.units.nearest import nearest
 
-    if close := get_close_matches(name, known, n=1):
-        return f"did you mean {close[0]}?"
+    if close := nearest(name, known):
+        return f"did you mean {close}?"
     return "`%config GpuMagics` shows those that there are."
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import functools
 import shlex
 from typing import Any, NoReturn
@@ -12,6 +11,7 @@ from nls_jupyter.between.errors import GpuUsageError
 from nls_scheduler.core.model.priorities import parse_priority
 from nls_scheduler.units.arguments import ArgumentParser
 from nls_scheduler.units.durations import parse_duration
+from nls_scheduler.units.nearest import nearest
 from nls_scheduler.units.sizes import parse_size
 from nls_scheduler.units.texts import printable
 
@@ -147,8 +147,8 @@ def split(line: str) -> list[str]:
 
 def advice(name: str, commands: list[str]) -> str:
     """What somebody who wrote `%gpu name` may have meant."""
-    if close := difflib.get_close_matches(name.lower(), commands, n=1):
-        return f"did you mean %gpu {close[0]}?"
+    if close := nearest(name.lower(), commands):
+        return f"did you mean %gpu {close}?"
     try:
         parse_size(name)
     except ValueError:

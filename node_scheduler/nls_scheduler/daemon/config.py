@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import grp
 import json
 import math
@@ -26,6 +25,7 @@ from nls_scheduler.daemon.settings import DaemonSettings
 from nls_scheduler.requests.pool_config import check_rules, parse_pools
 from nls_scheduler.requests.queue_config import NOBODY_S_ID, parse_queues
 from nls_scheduler.requests.submission import Defaults
+from nls_scheduler.units.nearest import nearest
 from nls_scheduler.units.sizes import parse_size
 from nls_scheduler.views.veil import Access
 
@@ -391,8 +391,8 @@ def _check_sections(found: Config) -> None:
 def _check_names(names: Iterable[str]) -> None:
     known = NlsScheduler.class_trait_names(config=True)
     for name in sorted(set(names) - set(known)):
-        close = difflib.get_close_matches(name, known, n=1)
-        advice = f"did you mean {close[0]}?" if close else f"there are {', '.join(sorted(known))}."
+        close = nearest(name, known)
+        advice = f"did you mean {close}?" if close else f"there are {', '.join(sorted(known))}."
         raise ConfigError(f"There is no setting {name!r}: {advice}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from dataclasses import dataclass, field, fields, replace
@@ -13,6 +12,7 @@ from nls_scheduler.core.model.policy import Policy as Rules
 from nls_scheduler.daemon import config
 from nls_scheduler.drivers.topology_file import MOST_GPUS
 from nls_scheduler.units.counts import counted
+from nls_scheduler.units.nearest import nearest
 from nls_scheduler.units.sizes import format_bytes, parse_bytes
 from nls_scheduler.what_if.generator.notebooks import Recipe
 from nls_scheduler.what_if.more_users import newcomers, with_more_users
@@ -159,9 +159,9 @@ def settings_of(assignments: Sequence[str]) -> tuple[Costs, Rules]:
     for assignment in assignments:
         name, _, text = assignment.partition("=")
         if name not in names:
-            close = difflib.get_close_matches(name, [*names, *config.NlsScheduler.class_traits(config=True)], n=1)
-            if close and close[0] in names:
-                raise ValueError(f"There is no setting {name!r}: did you mean {close[0]}?")
+            close = nearest(name, [*names, *config.NlsScheduler.class_traits(config=True)])
+            if close in names:
+                raise ValueError(f"There is no setting {name!r}: did you mean {close}?")
             rules.append(assignment)
             continue
         try:
