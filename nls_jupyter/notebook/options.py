@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from nls_jupyter.between.errors import GpuUsageError
 from nls_scheduler.core.model.priorities import parse_priority
-from nls_scheduler.units.arguments import ArgumentParser
+from nls_scheduler.units.arguments import ArgumentParser, seconds, whole
 from nls_scheduler.units.durations import parse_duration
 from nls_scheduler.units.nearest import nearest
 from nls_scheduler.units.sizes import parse_size
@@ -50,16 +50,6 @@ def _size(text: str) -> str:
     return text
 
 
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds") from None
-    if not 0 <= seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 on")
-    return seconds
-
-
 def _priority(text: str) -> int:
     try:
         return parse_priority(text)
@@ -80,7 +70,9 @@ def _request_parser() -> _Parser:
     parser = _Parser("%gpu request", description="Ask for a GPU, or for something else than before.", add_help=True)
     parser.add_argument("request", metavar="SIZE", nargs="?", type=_size, help="guaranteed: 0.5 of a GPU, or 8GiB")
     parser.add_argument("--limit", metavar="SIZE", type=_size, help="most that it may use while nobody needs it")
-    parser.add_argument("--gpus", metavar="N", type=int, help="number of GPUs, each with this request")
+    parser.add_argument(
+        "--gpus", metavar="N", type=whole("number of GPUs"), help="number of GPUs, each with this request"
+    )
     parser.add_argument("--pool", metavar="NAMES", dest="pools", help="pools of GPUs, the most wanted first: a100,v100")
     parser.add_argument("--priority", metavar="N", type=_priority, help="train, build, inference or a number")
     parser.add_argument("--queue", metavar="NAME", help="whose quota it counts in")
@@ -95,7 +87,7 @@ def _cell_parser() -> _Parser:
     parser.add_argument("-o", "--output", metavar="NAMES", action="append", help="variables to copy back afterwards")
     parser.add_argument("--no-wait", action="store_true", help="fail at once when no GPU is free")
     parser.add_argument("--retry", action="store_true", help="run it again when its GPU was taken back")
-    parser.add_argument("--timeout", metavar="S", type=_seconds, help="wait for a GPU at most so many seconds")
+    parser.add_argument("--timeout", metavar="S", type=seconds, help="wait for a GPU at most so many seconds")
     return parser
 
 

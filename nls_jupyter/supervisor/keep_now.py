@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from jupyter_core.paths import jupyter_runtime_dir
 
 from nls_scheduler.processes.whose_files import make_private
+from nls_scheduler.units.arguments import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -90,7 +91,7 @@ async def _asked(socket: Path, grace_s: float) -> str | None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command: 1 where something is lost, which Kubernetes notes at the pod as `FailedPreStopHook`."""
     parser = argparse.ArgumentParser(description="Have all notebooks of this user keep their GPU variables now.")
-    parser.add_argument("--grace", type=float, default=10.0, metavar="S", help="for cells that run (default: 10)")
+    parser.add_argument("--grace", type=seconds, default=10.0, metavar="S", help="for cells that run (default: 10)")
     asked = parser.parse_args(arguments)
     sockets = sorted((Path(jupyter_runtime_dir()) / "nls").glob(_KINDS))
     return 0 if asyncio.run(keep_all(sockets, asked.grace, lambda line: sys.stdout.write(f"{line}\n"))) else 1

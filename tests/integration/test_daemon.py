@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         (b'{"kind": "notebook", "request": "lots"}', 400, "'lots' is not a size"),
         (b'{"kind": "notebook", "request": true}', 400, "not a size"),
         (b'{"kind": "notebook", "request": NaN}', 400, "'nan' is not a size"),
-        (b'{"kind": "notebook", "request": 0}', 400, "not between 0 and 1"),
+        (b'{"kind": "notebook", "request": 0}', 400, "more than 0 and at most 1"),
         (b'{"kind": "notebook", "request": "0.0000000000001"}', 400, "less than one byte"),
         (b'{"kind": "notebook", "gpus": 0}', 400, "'gpus' is a whole number"),
         (b'{"kind": "notebook", "gpus": 1.5}', 400, "'gpus' is a whole number"),

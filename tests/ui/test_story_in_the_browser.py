@@ -152,7 +152,7 @@ def test_what_is_refused_can_be_put_right_with_the_daemons_words_beside_it(stage
         for sizes, why in (
             (("much", "1.0"), "The request 'much' is not a size"),
             (("512MiB", "256MiB"), "The request (512 MiB) is above the limit (256 MiB)"),
-            (("99", "99"), "not between 0 and 1"),
+            (("99", "99"), "more than 0 and at most 1"),
             (("<b>1</b>", "1.0"), "The request '<b>1</b>' is not a size"),
         ):
             request.fill(sizes[0])

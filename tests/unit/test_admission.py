@@ -69,7 +69,7 @@ def test_what_was_not_given_follows_what_was(body: dict[str, Any], request_gib: 
         ({"name": "\x1b"}, "A name is"),
         ({"name": "x" * 256}, "A name is"),
         ({"request": float("inf")}, "is not a size"),
-        ({"request": 10**400}, "not between 0 and 1"),
+        ({"request": 10**400}, "more than 0 and at most 1"),
         ({"kind": "command", "gpus": 2, "gpus_max": 1}, "The most GPUs (1) are fewer than the fewest (2)"),
         ({"gpus": 1, "gpus_max": 2}, "Only commands (nls run) can be elastic"),
         ({"gang": "g", "gang_size": 2}, "Only commands (nls run) can be elastic or in a gang"),

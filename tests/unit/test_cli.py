@@ -380,6 +380,30 @@ def test_two_dashes_are_no_value(arguments: list[str], capsys: pytest.CaptureFix
     assert capsys.readouterr().err.endswith(": expected one argument\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--gang-size", "x", "--", "true"], "--gang-size: 'x' is no number of commands: from 1 on"),
+        (["run", "--gang-size", "0", "--", "true"], "--gang-size: '0' is no number of commands: from 1 on"),
+        (["run", "--gang-size", "9" * 5000, "--", "true"], "is no number of commands: from 1 on"),
+        (["simulate", "--generate", "3x6h", "--seed", "x"], "--seed: 'x' is no seed: from 0 on"),
+        (["simulate", "--generate", "3x6h", "--seed", "-1"], "--seed: '-1' is no seed: from 0 on"),
+        (["simulate", "--generate", "3x6h", "--search", "9" * 5000], "is no number of seeds: from 1 to 1000"),
+        (["simulate", "--generate", "3x6h", "--more-users", "x"], "'x' is no number of users: from 1 to 1000"),
+        (["simulate", "--generate", "3x6h", "--request", "0"], "'0' is not more than 0 and at most 1: "),
+        (["demo", "--gpus", "x"], "--gpus: 'x' is no number of GPUs: from 1 to 2"),
+        (["demo", "--gpus", "3"], "--gpus: '3' is no number of GPUs: from 1 to 2"),
+    ],
+)
+def test_a_number_that_is_none_is_told_what_it_is_of_and_what_is_allowed(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert says in capsys.readouterr().err.replace(": write a whole number from", ": from")
+
+
 @pytest.mark.parametrize("arguments", [["replay", "\x1b[31mred"], ["wait-for-gpus", "\x1b[31mred"]])
 def test_what_is_repeated_does_nothing_to_the_terminal(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

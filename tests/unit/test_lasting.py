@@ -13,7 +13,7 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from nls_jupyter.saved_state.on_volume import KeptFiles
-from nls_jupyter.supervisor import lasting
+from nls_jupyter.supervisor import keep_now, lasting
 from nls_jupyter.supervisor.lasting import Lasting, _said
 from nls_jupyter.supervisor.notices import NoticeLog
 
@@ -32,6 +32,16 @@ def test_what_the_log_has_no_room_for_is_on_the_page(
     monkeypatch.setattr(sys, "__stderr__", FullDisk())
     assert _said("x is lost with the kernel.") == "x is lost with the kernel."
     assert capsys.readouterr().err == "[nls-jupyter] x is lost with the kernel.\n"
+
+
+@pytest.mark.parametrize("grace", ["nan", "-1", "soon"])
+def test_a_grace_that_is_no_time_is_refused_before_anybody_is_asked(
+    grace: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        keep_now.main(["--grace", grace])
+    assert caught.value.code == 2
+    assert f"argument --grace: '{grace}' is not a number of seconds" in capsys.readouterr().err
 
 
 def of(files: KeptFiles) -> tuple[Lasting, NoticeLog, AsyncMock]:

@@ -101,7 +101,7 @@ def test_a_generated_workload_is_the_same_from_its_file(tmp_path: Path) -> None:
         (["session,a,0,nan,0.5,0.5,0,,,"], "Row 3: 'nan' in end_s is no number of seconds."),
         (["session,a,soon,9,0.5,0.5,0,,,"], "Row 3: 'soon' in begin_s is no number of seconds."),
         (["session,a,0,9,0.5,0.5,high,,,"], "Row 3: 'high' is no priority"),
-        (["session,a,0,9,2.0,2.0,0,,,"], "Row 3: '2.0' is not between 0 and 1"),
+        (["session,a,0,9,2.0,2.0,0,,,"], "Row 3: '2.0' is not more than 0 and at most 1"),
         (["dance,a,0,9,0.5,0.5,0,,,"], "Row 3: 'dance' is none of session, cell and command."),
         ([SESSION, "cell,a,1,9,,,,"], "Row 4: 8 columns instead of 10; was it written to its end?"),
         ([], "The workload is empty"),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.output import tell
+from nls_scheduler.units.arguments import whole
 
 if TYPE_CHECKING:
     import argparse
@@ -29,7 +30,12 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
         ),
         parents=[common],
     )
-    parser.add_argument("--gpus", type=int, choices=(1, 2), help="play the story for so many (default: what is idle)")
+    parser.add_argument(
+        "--gpus",
+        type=whole("number of GPUs", most=2),
+        metavar="1|2",
+        help="play the story for so many (default: what is idle)",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object per line")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="put the played notebooks there")
     parser.set_defaults(run=_run)

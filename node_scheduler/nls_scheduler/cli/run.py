@@ -13,6 +13,7 @@ from nls_scheduler.cli.output import tell
 from nls_scheduler.cli.types import told
 from nls_scheduler.core.model.priorities import parse_priority
 from nls_scheduler.processes import guardian
+from nls_scheduler.units.arguments import whole
 from nls_scheduler.units.durations import parse_duration
 from nls_scheduler.wire.protocol import as_name
 
@@ -65,7 +66,9 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gang", metavar="ID", help="start together with the other commands of this gang, or not at all"
     )
-    parser.add_argument("--gang-size", type=int, metavar="N", help="how many commands the gang has")
+    parser.add_argument(
+        "--gang-size", type=whole("number of commands"), metavar="N", help="how many commands the gang has"
+    )
     parser.add_argument(
         "--request",
         metavar="SIZE",

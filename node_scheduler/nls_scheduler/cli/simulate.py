@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from nls_scheduler.cli import exit_codes
 from nls_scheduler.cli.output import say, table, tell, why, write
 from nls_scheduler.cli.types import told
+from nls_scheduler.units.arguments import whole
 from nls_scheduler.units.counts import counted
 from nls_scheduler.units.sizes import parse_size
 
@@ -57,7 +58,7 @@ def add_parser(subparsers: Subparsers, common: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--search",
-        type=_count,
+        type=whole("number of seeds", most=1000),
         nargs="?",
         const=3,
         metavar="SEEDS",
@@ -79,7 +80,9 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     )
     which.add_argument("--generate", metavar="NOTEBOOKSxTIME", help="make one, as in 18x2d, from published percentiles")
     which.add_argument("--from-journal", type=Path, metavar="JOURNAL", help="what a daemon's journal.db has seen")
-    parser.add_argument("--seed", type=int, default=1, help="of --generate: another one makes another workload (1)")
+    parser.add_argument(
+        "--seed", type=whole("seed", 0), default=1, help="of --generate: another one makes another workload (1)"
+    )
     parser.add_argument(
         "--request", type=told(parse_size), default=0.5, help="of generated and observed notebooks (0.5)"
     )
@@ -95,7 +98,11 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
         help="what if requests were so many times as large; a limit below rises with them",
     )
     parser.add_argument(
-        "--more-users", type=_count, default=0, metavar="COUNT", help="what if there were so many more like the first"
+        "--more-users",
+        type=whole("number of users", most=1000),
+        default=0,
+        metavar="COUNT",
+        help="what if there were so many more like the first",
     )
     parser.add_argument("--save-workload", type=Path, metavar="FILE", help="write the workload, .csv or .parquet")
 
@@ -105,12 +112,6 @@ def _amount(text: str) -> float:
         if 0 < (value := float(text)) <= 1e6:
             return value
     raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero and up to a million")
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 1000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 1000")
-    return int(text)
 
 
 def _run(options: argparse.Namespace) -> int:

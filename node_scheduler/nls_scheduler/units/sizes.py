@@ -41,7 +41,7 @@ def parse_size(text: str) -> int | float:
     if _FRACTION.match(text):
         fraction = float(text)
         if not 0 < fraction <= 1:
-            raise ValueError(f"{text!r} is not between 0 and 1: {_HOW}.")
+            raise ValueError(f"{text!r} is not more than 0 and at most 1: {_HOW}.")
         return fraction
     if not _BYTES.match(text):
         raise ValueError(f"{text!r} is not a size: {_HOW}.")
