@@ -49,6 +49,18 @@ class Peer(websocket.WebSocketHandler):
         self.server.heard.put_nowait(json.loads(message))
 
 
+class Busy(Peer):
+    """Refuses as a daemon does that has too many connections, where that is one of the answers that are left."""
+
+    def prepare(self) -> None:
+        if self.server.refusals:
+            status, retry_after = self.server.refusals.pop(0)
+            self.set_status(status)
+            if retry_after is not None:
+                self.set_header("Retry-After", retry_after)
+            self.finish(Problem(status, "Too many connections", "You have 64 connections open.").as_json())
+
+
 class Server:
     """One daemon as a supervisor sees it."""
 
@@ -57,10 +69,11 @@ class Server:
         self.takes = REPORTS
         self.connections: asyncio.Queue[Peer] = asyncio.Queue()
         self.heard: asyncio.Queue[Any] = asyncio.Queue()
+        self.refusals: list[tuple[int, str | None]] = []
         self.http: HTTPServer | None = None
 
     def start(self) -> None:
-        self.http = HTTPServer(web.Application([(r"/v1/workloads/w/supervisor", Peer, {"server": self})]))
+        self.http = HTTPServer(web.Application([(r"/v1/workloads/w/supervisor", Busy, {"server": self})]))
         self.http.add_socket(bind_unix_socket(str(self.path)))
 
     async def stop(self) -> None:
@@ -491,6 +504,24 @@ def test_closing_waits_a_moment_for_what_is_still_to_be_sent(tmp_path: Path) -> 
         assert [(await server.heard.get())["saved_bytes"] for _ in range(50)] == list(range(50))
 
     play(tmp_path / "s", story)
+
+
+def test_a_first_connection_is_tried_again_where_the_daemon_says_when(tmp_path: Path) -> None:
+    async def run() -> None:
+        server = Server(tmp_path / "s")
+        server.start()
+        server.refusals = [(429, "0"), (503, "0")]
+        async with asyncio.timeout(20), SupervisorLink(tmp_path / "s", "w"):
+            await server.connections.get()
+        assert not server.refusals
+        server.refusals = [(429, None), (429, "10000")]
+        for _ in range(2):
+            with pytest.raises(Problem, match="64 connections open"):
+                async with SupervisorLink(tmp_path / "s", "w"):
+                    pass
+        await server.stop()
+
+    asyncio.run(run())
 
 
 def test_a_daemon_that_is_not_there_and_a_workload_that_it_does_not_know_are_told_apart(tmp_path: Path) -> None:

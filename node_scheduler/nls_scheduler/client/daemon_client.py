@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -16,9 +15,9 @@ from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
 
 from nls_scheduler.client.answers import refusal_in
 from nls_scheduler.client.link import Report, SupervisorLink
-from nls_scheduler.units.clock import monotonic_s
+from nls_scheduler.client.patience import once_let_in
 from nls_scheduler.wire import locate
-from nls_scheduler.wire.errors import DaemonUnreachable, Problem, out_of_files
+from nls_scheduler.wire.errors import DaemonUnreachable, out_of_files
 from nls_scheduler.wire.hanging_up import HangingUp
 from nls_scheduler.wire.holder import holder_of
 from nls_scheduler.wire.protocol import ONLY_QUERY, PROTOCOL_HEADER, PROTOCOL_VERSION
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 REQUEST_TIMEOUT_S: Final = 20.0
 CONNECT_TIMEOUT_S: Final = 5.0
-SUBMIT_PATIENCE_S: Final = 60.0
 _NO_ANSWER: Final = "Timeout during request"
 """What Tornado's client says when it was connected."""
 _BASE: Final = "http://nls"
@@ -85,18 +83,9 @@ class DaemonClient:
         """A new workload, from the fields of a submission in `openapi.json`; `kind` is needed. Its status entry.
 
         It belongs to the calling process: when that ends, the workload ends. Where the daemon says when to try again,
-        it is tried again then, for SUBMIT_PATIENCE_S.
+        it is tried again then (`once_let_in`).
         """
-        until = monotonic_s() + SUBMIT_PATIENCE_S
-        while True:
-            try:
-                answer = await self._answer("POST", "/v1/workloads", fields)
-                break
-            except Problem as refusal:
-                wait_s = refusal.retry_after_s
-                if wait_s is None or monotonic_s() + wait_s > until:
-                    raise
-            await asyncio.sleep(wait_s * random.uniform(1.0, 1.5))  # noqa: S311 - spreads who waits, no secret
+        answer = await once_let_in(lambda: self._answer("POST", "/v1/workloads", fields))
         view: dict[str, Any] = read_told(answer.body)
         return view
 

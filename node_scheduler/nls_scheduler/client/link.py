@@ -16,6 +16,7 @@ from tornado.iostream import StreamClosedError
 from tornado.websocket import WebSocketClosedError, WebSocketError, websocket_connect
 
 from nls_scheduler.client.answers import refusal_in
+from nls_scheduler.client.patience import once_let_in
 from nls_scheduler.units.clock import monotonic_s
 from nls_scheduler.wire.errors import DaemonUnreachable, Problem, out_of_files
 from nls_scheduler.wire.protocol import (
@@ -112,7 +113,8 @@ class SupervisorLink:
     ) -> None:
         """`report` says how the workload is; `adopt` is `DaemonClient.adopt`; `only`: this process has no other one.
 
-        With `patience` the first connection waits for a daemon that is away for a moment, as all later ones do.
+        With `patience` the first connection waits for a daemon that is away for a moment, as all later ones do; for one
+        that has too many connections and says when to try again it waits in any case.
         `start_again`, which may block, starts a daemon that was killed and is not back soon.
         """
         self._start_again = start_again
@@ -157,7 +159,8 @@ class SupervisorLink:
     async def __aenter__(self) -> Self:
         """Connect. Raises Problem when the daemon refuses and DaemonUnreachable when it does not answer."""
         first = self._first_connection
-        connection = await (first() if self._patience is None else self._patience.until_answered(first))
+        patience = self._patience
+        connection = await once_let_in(first if patience is None else lambda: patience.until_answered(first))
         self._connection = connection
         self._task = asyncio.create_task(self._run(connection))
         self._task.add_done_callback(self._tell_defect)

@@ -1,4 +1,4 @@
-"""How a client waits for a daemon that is away for a moment: it is started anew, or its socket is made again."""
+"""How a client waits for a daemon that is away for a moment, started anew for one, or that has too many there now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from nls_scheduler.wire.errors import DaemonUnreachable
+from nls_scheduler.units.clock import monotonic_s
+from nls_scheduler.wire.errors import DaemonUnreachable, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -16,7 +17,24 @@ FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 2.0
 LATE_S: Final = 2.0
 """A daemon that works has answered by then."""
+LET_IN_WITHIN_S: Final = 60.0
 T = TypeVar("T")
+
+
+async def once_let_in(ask: Callable[[], Awaitable[T]]) -> T:
+    """What `ask` returns. Where the daemon says when to try again, it is asked again then, for LET_IN_WITHIN_S.
+
+    Raises what `ask` raises.
+    """
+    until = monotonic_s() + LET_IN_WITHIN_S
+    while True:
+        try:
+            return await ask()
+        except Problem as refusal:
+            wait_s = refusal.retry_after_s
+            if wait_s is None or monotonic_s() + wait_s > until:
+                raise
+        await asyncio.sleep(wait_s * random.uniform(1.0, 1.5))  # noqa: S311 - spreads who waits, no secret
 
 
 class Patience:
