@@ -245,9 +245,9 @@ class Runner:
             return
         if self._stopping is None:
             self._tell(f"stopping {self._command[0]}: {message.reason}")
+            self._pass_on(running, signal.SIGTERM)
         self._stopping = message
-        self._pass_on(running, signal.SIGTERM)
-        self._spawn(running.stop(message.grace_s))
+        self._spawn(running.kill_after(message.grace_s))
 
     async def _await_end(self, link: SupervisorLink, running: ForegroundCommand) -> None:
         code = os.waitstatus_to_exitcode(await running.wait())

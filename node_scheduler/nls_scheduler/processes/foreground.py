@@ -117,9 +117,8 @@ class ForegroundCommand:
                 os.close(handle)
         return True
 
-    async def stop(self, grace_s: float) -> None:
-        """SIGTERM now, SIGKILL after `grace_s`; returns then. Cancel it when the command has ended."""
-        self.send(signal.SIGTERM)
+    async def kill_after(self, grace_s: float) -> None:
+        """SIGKILL after `grace_s`, in which a command that was sent SIGTERM also takes it if it stands (Ctrl-Z)."""
         self.send(signal.SIGCONT)
         await asyncio.sleep(grace_s)
         self.send(signal.SIGKILL)
