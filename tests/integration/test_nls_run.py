@@ -283,6 +283,39 @@ def test_an_evicted_command_is_told_why_and_starts_again_where_it_asked_for_that
         assert sweep.returncode == 0
 
 
+ENDS_WHEN_ASKED_TWICE = """
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+for told in ("up", "asked"):
+    print(told, flush=True)
+    signal.sigwait({signal.SIGTERM})
+sys.exit(3)
+"""
+
+
+def test_who_ends_a_command_that_is_being_stopped_does_not_have_it_start_again(daemon: DaemonProcess) -> None:
+    command = [sys.executable, "-c", ENDS_WHEN_ASKED_TWICE]
+    burst = ["--request", "0.5", "--limit", "1.0", "--on-evict", "requeue", "--", *command]
+    sweeps = [daemon.start_nls("run", "--name", name, *burst) for name in ("sweep-1", "sweep-2")]
+    for name in ("sweep-1", "sweep-2"):
+        daemon.wait_for(name, phase="running")
+    owner = daemon.start_nls("run", "--name", "owner", "--", "true")
+    pipes = [sweep.stdout for sweep in sweeps if sweep.stdout is not None]
+    assert [pipe.readline() for pipe in pipes] == ["up\n"] * 2
+    asked = sweeps[pipes.index(select.select(pipes, [], [], 20)[0][0])]
+    asked.send_signal(signal.SIGTERM)
+    asked.communicate(timeout=20)
+    assert asked.returncode == 3
+    owner.communicate(timeout=20)
+    (other,) = (sweep for sweep in sweeps if sweep is not asked)
+    other.send_signal(signal.SIGTERM)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "asked\n"
+    other.send_signal(signal.SIGTERM)
+    other.communicate(timeout=20)
+    assert other.returncode == 3
+
+
 USES = """
 import os, time
 from nls_scheduler.drivers.simulated import SimulatedGpu

@@ -86,7 +86,7 @@ class Runner:
         self._starting = False
         self._early_signals: list[int] = []
         self._stopping: CommandMessage | None = None
-        self._signalled = False
+        self._signalled = self._given_up = False
         self._died: Ending | None = None
         """How the command of a gang's member ended, until the gang starts again."""
         self._finished: Ending | None = None
@@ -268,6 +268,8 @@ class Runner:
             self._end(ending)
         elif not self._fields.get("requeue"):
             self._end(Ending(exit_codes.EVICTED, message=f"{self._command[0]} was stopped: {stopped.reason}"))
+        elif self._given_up:
+            self._end(ending)
         else:
             self._wait_patiently()
 
@@ -304,7 +306,10 @@ class Runner:
         if self._running is None and not self._starting:
             self._end(Ending(exit_codes.INTERRUPTED) if number == signal.SIGINT else Ending(signal=number))
             return
-        self._signalled = self._signalled or number in _MEANT_TO_END
+        meant_to_end = number in _MEANT_TO_END
+        self._signalled = self._signalled or meant_to_end
+        # Any earlier one the command may have taken and gone on, as an interpreter takes Ctrl-C.
+        self._given_up = self._given_up or (meant_to_end and self._stopping is not None)
         if from_kernel and number in _SENT_BY_TERMINALS:
             return
         if self._running is None:
