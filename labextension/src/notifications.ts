@@ -14,6 +14,8 @@ export interface INotifierOptions {
   readonly wanted: () => Wanted;
   readonly units: () => Units;
   readonly trans: ITranslate;
+  /** Whether there is a panel to show. */
+  readonly hasPanel: () => boolean;
   readonly act: (action: NoticeAction, workloadId: string) => void;
 }
 
@@ -95,7 +97,9 @@ export class Notifier {
     if (before !== undefined) {
       Notification.dismiss(before.id);
     }
-    const actions = notice.actions.map(action => ({
+    const { hasPanel } = this._options;
+    const offered = notice.actions.filter(action => action !== 'open-panel' || hasPanel());
+    const actions = offered.map(action => ({
       label: this._label(action),
       callback: () => {
         this._options.act(action, notice.workload);

@@ -115,15 +115,16 @@ const notifications: JupyterFrontEndPlugin<void> = {
   description: 'Says when something happened to one of your notebooks on the GPU.',
   autoStart: true,
   requires: [IWorkbench],
-  activate: (app, bench: Workbench) => {
+  activate: (_, bench: Workbench) => {
     new Notifier(bench.model, {
       wanted: () => bench.settings.notifications,
       units: () => bench.settings.units,
       trans: bench.trans,
+      hasPanel: () => bench.openPanel !== null,
       act: (action, id) => {
         const workload = bench.model.state?.workloads.get(id);
         if (action === 'open-panel' || workload === undefined) {
-          void app.commands.execute(PANEL_COMMAND);
+          bench.openPanel?.();
         } else if (action === 'go-to-notebook') {
           bench.goTo(workload);
         } else {

@@ -83,8 +83,14 @@ export class Workbench {
       goTo: workload => {
         this.goTo(workload);
       },
-      openPanel: () => void this.app.commands.execute(PANEL_COMMAND)
+      openPanel: this.openPanel
     };
+  }
+
+  /** Shows the panel; `null` where there is none, as its plugin can be disabled by itself. */
+  get openPanel(): (() => void) | null {
+    const { commands } = this.app;
+    return commands.hasCommand(PANEL_COMMAND) ? () => void commands.execute(PANEL_COMMAND) : null;
   }
 
   /** Of the notebook or console in front; of neither, of the notebook that was there last. */

@@ -6,14 +6,17 @@ import { copy, snapshot, trans } from './samples';
 const mockShown = new Set<string>();
 jest.mock('@jupyterlab/apputils', () => ({
   Notification: {
-    emit: (text: string) => {
+    emit: (text: string, _: string, options: { actions: { label: string }[] }) => {
       mockShown.add(text);
+      mockLabels = options.actions.map(action => action.label);
       return text;
     },
     dismiss: (text: string) => mockShown.delete(text)
   }
 }));
 
+/** Of the notification that was shown last. */
+let mockLabels: string[] = [];
 const away = copy(snapshot);
 Object.assign(away.snapshot, { gpus: {}, workloads: {} });
 Object.assign(away.snapshot.daemon, { reachable: false, message: 'No daemon answers.' });
@@ -34,7 +37,13 @@ it.each([
 ])('a wait that was told is not told again when %s again, and is over when it is', (_, goesAway) => {
   mockShown.clear();
   const model = new NodeModel({ connecting: '', lost: '', unreadable: '' }, () => snapshot.time);
-  const notifier = new Notifier(model, { wanted: () => 'all', units: () => 'binary', trans, act: () => {} });
+  const notifier = new Notifier(model, {
+    wanted: () => 'all',
+    units: () => 'binary',
+    trans,
+    act: () => {},
+    hasPanel: () => true
+  });
   const waiting = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
   Object.assign(waiting.snapshot.workloads['w-bob'] ?? {}, { kernel_id: 'kernel-2' });
   const told = 'bob.ipynb: waiting for a GPU, 2nd in queue, GPU 0 is held by training';
@@ -49,5 +58,22 @@ it.each([
   expect([...mockShown]).toEqual([told]);
   model.received(snapshot);
   expect([...mockShown]).toEqual([]);
+  notifier.dispose();
+});
+
+it.each([true, false])('a notification leads to the panel where there is one: %s', there => {
+  const model = new NodeModel({ connecting: '', lost: '', unreadable: '' }, () => snapshot.time);
+  const notifier = new Notifier(model, {
+    wanted: () => 'all',
+    units: () => 'binary',
+    trans,
+    act: () => {},
+    hasPanel: () => there
+  });
+  const waiting = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
+  Object.assign(waiting.snapshot.workloads['w-bob'] ?? {}, { kernel_id: 'kernel-2' });
+  model.received(waiting);
+  expect(mockLabels.includes('GPUs')).toBe(there);
+  expect(mockLabels).not.toEqual([]);
   notifier.dispose();
 });

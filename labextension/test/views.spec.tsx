@@ -38,6 +38,20 @@ function changed(change: (state: typeof snapshot.snapshot, message: typeof snaps
 
 const panel = (message?: unknown): string => renderToStaticMarkup(<PanelView context={context(message)} />);
 
+it('offers the panel only where there is one: its plugin can be disabled by itself', () => {
+  const props = { workload: workload('w-alice'), auto: false };
+  const shown = (scene: Scene): string[] => [
+    renderToStaticMarkup(<PopupView context={scene} {...props} />),
+    renderToStaticMarkup(<MarkerView context={scene} {...props} open={scene.openPanel} />)
+  ];
+  const [popup, marker] = shown(context());
+  expect(popup).toContain('All GPUs of this node');
+  expect(marker).not.toContain('disabled');
+  const [alone, inert] = shown({ ...context(), openPanel: null });
+  expect(alone).not.toContain('All GPUs of this node');
+  expect(inert).toContain('disabled');
+});
+
 describe('the panel', () => {
   it('says in words what each bar shows', () => {
     expect(panel()).toContain(

@@ -18,7 +18,8 @@ export interface IViewContext {
   readonly isOrdered: (workload: IWorkload) => boolean;
   readonly act: (action: WorkloadAction, workload: IWorkload) => void;
   readonly goTo: (workload: IWorkload) => void;
-  readonly openPanel: () => void;
+  /** `null` where there is none: its plugin can be disabled by itself. */
+  readonly openPanel: (() => void) | null;
 }
 
 /** Whether this page's user may act on a workload: on their own, and administrators on all. */

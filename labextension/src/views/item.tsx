@@ -109,7 +109,9 @@ export function ItemView(props: IItemProps): React.ReactElement {
 }
 
 /** Off, on or auto, in the notebook's toolbar: no figures, and nothing at all where there is nothing to be had. */
-export function MarkerView(props: IItemProps & { auto: boolean | null }): React.ReactElement | null {
+export function MarkerView(
+  props: Omit<IItemProps, 'open'> & { auto: boolean | null; open: (() => void) | null }
+): React.ReactElement | null {
   const { context, workload, auto } = props;
   const { model, trans } = context;
   if ((workload === null && auto === null) || nodeTrouble(model, trans) !== null) {
@@ -127,7 +129,8 @@ export function MarkerView(props: IItemProps & { auto: boolean | null }): React.
       className="nls-Marker"
       title={[cells, workload === null ? '' : whyText(workload, trans)].join(' ').trim()}
       aria-label={`${text}. ${cells}`}
-      onClick={props.open}
+      disabled={props.open === null}
+      onClick={props.open ?? undefined}
     >
       <Sign workload={workload} /> {shortened(text, 36)}
     </button>
@@ -169,9 +172,11 @@ export function PopupView(props: {
           <Actions context={context} workload={workload} />
         </>
       )}
-      <button type="button" className="jp-mod-styled jp-mod-minimal nls-Button" onClick={context.openPanel}>
-        {trans.__('All GPUs of this node')}
-      </button>
+      {context.openPanel !== null && (
+        <button type="button" className="jp-mod-styled jp-mod-minimal nls-Button" onClick={context.openPanel}>
+          {trans.__('All GPUs of this node')}
+        </button>
+      )}
     </div>
   );
 }
