@@ -43,9 +43,15 @@ class Completed:
 
 
 def gone(cells: Sequence[str], cell: str | None) -> str:
-    """One sentence for a restore as of `cell` (`None`: nothing was saved) without `cells`; empty for none."""
+    """One sentence for a restore as of `cell` (`None`: nothing was saved) without `cells`; empty for none.
+
+    Each `%%gpu` within one cell of the notebook is a cell with the same label.
+    """
     if not cells:
         return ""
+    part = ", without the last %%gpu in it" if cell in cells else ""
+    if not (cells := [each for each in dict.fromkeys(cells) if each != cell]):
+        return f"It is back as of cell {cell}{part}."
     if len(cells) <= _LISTED:
         which = " and ".join(", ".join(cells).rsplit(", ", 1))
         ran = f"cell {which} ran after it and is" if len(cells) == 1 else f"cells {which} ran after it and are"
@@ -53,4 +59,4 @@ def gone(cells: Sequence[str], cell: str | None) -> str:
         ran = f"{len(cells)} cells from {cells[0]} to {cells[-1]} ran after it and are"
     if cell is None:
         return f"Nothing was saved: {ran.replace(' after it', '')} lost."
-    return f"It is back as of cell {cell}: {ran} not in it."
+    return f"It is back as of cell {cell}{part}: {ran} not in it."
