@@ -18,6 +18,7 @@ from nls_jupyter.saved_state import (
     accessors,
     calls,
     cython_cells,
+    dispatched_functions,
     ipython_objects,
     ipython_session,
     keras_settings,
@@ -87,9 +88,10 @@ class Interpreter:
         ]
         colors = registered_colors.RegisteredColors()
         virtual, called = virtual_subclasses.VirtualSubclasses(), calls.Calls()
+        dispatched = dispatched_functions.DispatchedFunctions()
         places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places(), *registered_types.places()]
         places += [accessors.place(), virtual.place(), url_opener.place(), keras_settings.place()]
-        places += [called.place(), *library_stores.places(), sqlalchemy_engines.place()]
+        places += [called.place(), dispatched.place(), *library_stores.places(), sqlalchemy_engines.place()]
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
@@ -110,6 +112,7 @@ class Interpreter:
             colors.follow()
             virtual.follow()
             called.follow()
+            dispatched.follow()
             started.follow()
             self._look_at_fresh_ones()
 

@@ -170,3 +170,67 @@ with sqlite3.connect(":memory:", detect_types=sqlite3.PARSE_DECLTYPES) as databa
 assert (type(point), point.x, size) == (Point, 7, 1)
 """
     assert carried_on(before, after) == []
+
+
+def test_implementations_that_cells_give_to_functions_of_libraries_come_back(tmp_path):
+    (tmp_path / "dispatches.py").write_text(
+        "import functools\n"
+        "@functools.singledispatch\n"
+        "def show(thing): return 'any'\n"
+        "show.register(float)(lambda thing: 'float')\n"
+        "class Shower:\n"
+        "    @functools.singledispatchmethod\n"
+        "    def show(self, thing): return 'any'\n"
+    )
+    before = f"""
+import sys
+sys.path.append({str(tmp_path)!r})
+import dispatches
+from dispatches import show
+from IPython.utils.generics import complete_object
+class Mine: pass
+mark = "old"
+@show.register
+def _(thing: int | list): return mark
+show.register(Mine, repr)
+dispatches.Shower.show.register(list, lambda self, thing: mark)
+@complete_object.register(Mine)
+def complete(thing, known): return [mark]
+del dispatches
+"""
+    after = """
+import dispatches
+mark = "new"
+assert (show(1), show([]), show(1.0), show("")) == ("new", "new", "float", "any") and "Mine" in show(Mine())
+assert (dispatches.Shower().show([]), dispatches.Shower().show(1)) == ("new", "any")
+assert complete_object(Mine(), []) == ["new"] and complete_object.registry[Mine] is complete
+"""
+    assert carried_on(before, after) == []
+
+
+def test_functions_of_cells_with_their_implementations_stay_one_under_all_names():
+    before = """
+import functools
+@functools.singledispatch
+def show(thing): return "any"
+@show.register
+def of_number(thing: int): return show(mark)
+@show.register(list)
+def of_list(thing): return mark
+class Shower:
+    @functools.singledispatchmethod
+    def show(self, thing): return "any"
+    @show.register
+    def _(self, thing: int | str): return mark
+class Mine: pass
+Shower.show.register(Mine, lambda self, thing: mark)
+mark, other, held, make = [], show, [show, show.register], functools.singledispatch
+"""
+    after = """
+mark = [1]
+assert (show(1), show([]), show(""), Shower().show(""), Shower().show(Mine())) == ([1], [1], "any", [1], [1])
+assert show is other is held[0] and held[1] is show.register and show.registry[list] is of_list
+show.register(float, lambda thing: "float"); Shower.show.register(float, lambda self, thing: "float")
+assert (other(1.0), Shower().show(1.0)) == ("float", "float") and make is functools.singledispatch
+"""
+    assert carried_on(before, after) == []
