@@ -40,6 +40,7 @@ from nls_jupyter.saved_state import (
     typing_constructs,
     url_opener,
     virtual_subclasses,
+    yaml_functions,
 )
 from nls_jupyter.saved_state.hidden_names import HiddenNames
 from nls_jupyter.saved_state.manifest import MissingName, describe
@@ -88,10 +89,11 @@ class Interpreter:
         ]
         colors = registered_colors.RegisteredColors()
         virtual, called = virtual_subclasses.VirtualSubclasses(), calls.Calls()
-        dispatched = dispatched_functions.DispatchedFunctions()
+        dispatched, of_yaml = dispatched_functions.DispatchedFunctions(), yaml_functions.YamlFunctions()
         places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places(), *registered_types.places()]
         places += [accessors.place(), virtual.place(), url_opener.place(), keras_settings.place()]
-        places += [called.place(), dispatched.place(), *library_stores.places(), sqlalchemy_engines.place()]
+        places += [called.place(), *library_stores.places(), sqlalchemy_engines.place()]
+        places += [dispatched.place(), of_yaml.place()]
         if shell is not None:
             hidden = HiddenNames(shell)
             self._aspects += [*ipython_session.of_shell(shell), *pictures.of_shell(shell), hidden.aspect()]
@@ -113,6 +115,7 @@ class Interpreter:
             virtual.follow()
             called.follow()
             dispatched.follow()
+            of_yaml.follow()
             started.follow()
             self._look_at_fresh_ones()
 

@@ -234,3 +234,37 @@ show.register(float, lambda thing: "float"); Shower.show.register(float, lambda 
 assert (other(1.0), Shower().show(1.0)) == ("float", "float") and make is functools.singledispatch
 """
     assert carried_on(before, after) == []
+
+
+def test_what_cells_give_to_loaders_and_dumpers_of_yaml_is_known_in_the_next_process_but_one():
+    pytest.importorskip("yaml")
+    before = """
+import collections, re, yaml
+from yaml.representer import Representer
+class Point:
+    def __init__(self, x): self.x = x
+class Sized(list): pass
+class Tagged(yaml.YAMLObject):
+    yaml_tag = "!Tagged"
+class Mine(yaml.SafeLoader): pass
+mark = "old"
+yaml.add_representer(Point, lambda dumper, point: dumper.represent_scalar("!point", f"{point.x}", style='"'))
+yaml.add_representer(Point, lambda dumper, point: dumper.represent_int(point.x), Dumper=yaml.SafeDumper)
+yaml.add_multi_representer(Sized, lambda dumper, sized: dumper.represent_int(len(sized)))
+yaml.add_representer(collections.defaultdict, Representer.represent_dict)
+yaml.add_constructor("!point", lambda loader, node: Point(mark), Loader=yaml.SafeLoader)
+yaml.SafeLoader.add_multi_constructor("!of/", lambda loader, suffix, node: suffix)
+yaml.add_implicit_resolver("!point", re.compile("<.*>$"), ["<"], Loader=yaml.SafeLoader)
+Mine.add_constructor("!env", lambda loader, node: mark)
+"""
+    after = """
+mark = "new"
+assert yaml.dump([Point(1), Sized([1]), collections.defaultdict(int, a=1)]) == '- !point "1"\\n- 1\\n- a: 1\\n'
+assert yaml.safe_dump([Point(1)]) == "- 1\\n"
+one, other = yaml.safe_load("[<1>, !of/a b]")
+assert type(one) is Point and (one.x, other) == ("new", "a") and yaml.safe_load("<") == "<"
+tagged = yaml.full_load("!Tagged {a: 1}")
+assert type(tagged) is Tagged and yaml.dump(tagged).startswith("!Tagged")
+assert yaml.load("!env 1", Mine) == "new"
+"""
+    assert carried_on(before, after) == []
