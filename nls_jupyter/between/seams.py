@@ -307,6 +307,15 @@ PINT_REGISTRY: Final = Seam(
     "pint", "_DEFAULT_REGISTRY", "0.24 to 0.25", "pint's own registry is saved as if a cell had made it"
 )
 
+# -- loguru -----------------------------------------------------------------------------------------------------------
+_LOGURU, _NO_LOGGERS = "0.7", "loguru's logger, and what cells have told it, do not come back with the GPU process"
+_FILE_SINK, _NO_FILE_SINKS = "loguru._file_sink:FileSink", "files that loguru writes do not come back"
+
+LOGURU_CORE: Final = Seam("loguru._logger:Logger", "_core", _LOGURU, _NO_LOGGERS, set_in="__init__")
+LOGURU_SINK: Final = Seam("loguru._handler:Handler", "_sink", _LOGURU, _NO_FILE_SINKS, set_in="__init__")
+LOGURU_FILE: Final = Seam(_FILE_SINK, "_file_path", _LOGURU, _NO_FILE_SINKS, set_in="__init__")
+LOGURU_OPEN: Final = Seam(_FILE_SINK, "_create_file", _LOGURU, _NO_FILE_SINKS)
+
 # -- SQLAlchemy -------------------------------------------------------------------------------------------------------
 _SQLALCHEMY, _NO_EVENTS = "2.0 to 2.1", "engines of SQLAlchemy come back without what listens to their events"
 

@@ -10,6 +10,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_jupyter.between.seams import LOGURU_CORE
 from nls_jupyter.saved_state.torch_hooks import HOOKS, MARKS
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _HELD: Final = (
     ("pandas", ("options",)),
     ("plotly.io", ("renderers", "templates")),
     ("altair", ("renderers", "data_transformers")),
+    ("loguru", ("logger", f"logger.{LOGURU_CORE.name}")),
     ("jax", ("config",)),
     ("cupy", ("get_default_memory_pool()", "get_default_pinned_memory_pool()")),
     ("cupy.cuda.stream", ("Stream.null", "Stream.ptds")),

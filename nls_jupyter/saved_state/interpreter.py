@@ -26,6 +26,7 @@ from nls_jupyter.saved_state import (
     library_stores,
     loggers,
     logging_settings,
+    loguru_sinks,
     module_files,
     pictures,
     process_objects,
@@ -66,19 +67,21 @@ class Interpreter:
     def __init__(self, shell: Any = None) -> None:
         self._shell = shell
         self._modules = UserModules()
-        logs = logging_settings.Logging()
+        logs, loguru = logging_settings.Logging(), loguru_sinks.Loguru()
         of_process = (*process_settings.of_process(), *standard_library.of_standard_library())
         self._aspects = [
             *of_process,
             module_files.of_module_files(),
             cython_cells.of_cython_cells(),
             *logs.aspects(),
+            *loguru.aspects(),
             torch_hooks.numbers(),
         ]
         places = [
             *process_objects.of_process(),
             loggers.place(),
             *logs.places(),
+            *loguru.places(),
             typing_constructs.overloads(),
             library_settings.numpy_errors(),
             library_settings.numpy_formatters(),
@@ -111,6 +114,7 @@ class Interpreter:
         if shell is not None:
             self._modules.follow()
             logs.follow()
+            loguru.follow()
             colors.follow()
             virtual.follow()
             called.follow()

@@ -34,6 +34,7 @@ from nls_jupyter.saved_state import (
     libraries,
     log_handlers,
     loggers,
+    loguru_sinks,
     making,
     optimizers,
     pillow_images,
@@ -89,6 +90,7 @@ class Rules:
                 self.handlers[kind] = functools.partial(reducers.reduce_instance, self.regions.note, handler)
         self.handlers.update(ipython_parts.handlers())
         self.lookers.update(ipython_parts.lookers())
+        self.lookers.update(loguru_sinks.lookers())
 
     @property
     def leaves(self) -> tuple[type, ...]:
