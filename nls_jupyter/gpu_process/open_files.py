@@ -15,6 +15,14 @@ _BUFFERED = (io.BufferedIOBase, io.TextIOBase)
 
 def flush() -> None:
     """Whoever has opened them. Pipes and terminals are left alone, as nobody may read them."""
+    _flush_all()
+    logger: Any = getattr(sys.modules.get("loguru"), "logger", None)
+    if logger is not None:  # threads of its sinks may have some left; last, as who gets it may never return
+        logger.complete()
+        _flush_all()
+
+
+def _flush_all() -> None:
     # TensorBoard's keep what they are given for up to two minutes.
     writer: Any = getattr(sys.modules.get("torch.utils.tensorboard.writer"), "SummaryWriter", ())
     for each in gc.get_objects():

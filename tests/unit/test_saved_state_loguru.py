@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+from unittest import mock
+
 import pytest
 
+from nls_jupyter.gpu_process import open_files
 from saved_state_processes import carried, carried_on
 
 pytest.importorskip("loguru", reason="pip install loguru to check what it has been told")
@@ -143,3 +147,19 @@ def test_a_sink_with_a_queue_has_another_one(tmp_path):
     """
     after = f"logger.info('b'); logger.complete(); logger.remove(1); assert open({path!r}).read() == 'a\\nb\\n'"
     assert carried_on(before, after) == []
+
+
+def test_what_was_logged_is_in_its_file_when_its_process_goes(tmp_path):
+    logger = importlib.import_module("loguru").logger
+    files = [tmp_path / name for name in ("buffered.log", "queued.log")]
+    added = [logger.add(file, format="{message}", buffering=1 << 16, enqueue=file is files[1]) for file in files]
+    try:
+        logger.error("kept")
+        # A thread of the sink's may have written this one by itself.
+        with mock.patch.object(type(logger), "complete", autospec=True, side_effect=type(logger).complete) as complete:
+            open_files.flush()
+        complete.assert_called_once_with(logger)
+        assert [file.read_text() for file in files] == ["kept\n"] * 2
+    finally:
+        for each in added:
+            logger.remove(each)
