@@ -14,6 +14,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from nls_jupyter.saved_state.kinds import is_of
 from nls_jupyter.saved_state.places import Place
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class DispatchedFunctions:
         """Listen from now on. Called once in a process."""
         for module in list(sys.modules.values()):
             for function in list(getattr(module, "__dict__", {}).values()):
-                if isinstance(function, types.FunctionType) and hasattr(function, "registry"):
+                if is_of(function, types.FunctionType) and hasattr(function, "registry"):
                     self._note(function)
         make: Callable[..., Any] = functools.singledispatch
 

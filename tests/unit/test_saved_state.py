@@ -312,7 +312,7 @@ class TestWhatCannotBeSaved:
                     "holder": {"deep": [taken(threading.RLock())]},
                     "refuses": Refuses(),
                     "silent": Refuses(ValueError()),
-                    "local": threading.local(),
+                    "local": type("Mine", (threading.local,), {})(),
                     "after": [2],
                 }
             )

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import sys
+import types
+
 import pytest
 
+from nls_jupyter.saved_state.dispatched_functions import DispatchedFunctions
 from saved_state_processes import carried_on
 
 IN_PANDAS = """
@@ -206,6 +211,19 @@ assert (dispatches.Shower().show([]), dispatches.Shower().show(1)) == ("new", "a
 assert complete_object(Mine(), []) == ["new"] and complete_object.registry[Mine] is complete
 """
     assert carried_on(before, after) == []
+
+
+def test_nothing_in_a_module_is_asked_whether_it_is_such_a_function(monkeypatch):
+    class Deprecated:
+        @property
+        def __class__(self):
+            raise FutureWarning("use the new one")
+
+    module = types.ModuleType("deprecating")
+    module.old = Deprecated()
+    monkeypatch.setitem(sys.modules, "deprecating", module)
+    monkeypatch.setattr(functools, "singledispatch", functools.singledispatch)  # which is followed until the test ends
+    DispatchedFunctions().follow()
 
 
 def test_functions_of_cells_with_their_implementations_stay_one_under_all_names():
