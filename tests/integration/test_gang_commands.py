@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from waiting import wait_until
@@ -44,6 +47,43 @@ def test_a_member_that_fails_once_starts_its_gang_again(daemon: DaemonProcess, t
     assert "exited with code 9; gang g stops and starts again" in told
     assert code == 0
     assert 1 <= out.count("started") <= 2
+
+
+def test_a_member_that_went_on_after_an_interrupt_starts_again_with_its_gang(
+    daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    gang = ["run", "--gang", "g", "--gang-size", "2", "--name"]
+    wait = "until test -e {0}/go; do sleep 0.05; done"
+    going_on = f"trap 'touch {{0}}/interrupted' INT; echo started; touch {{0}}/up; {wait}"
+    failing = "test -e {0}/again && exit; until test -e {0}/interrupted; do sleep 0.05; done; touch {0}/again; exit 9"
+    steady = daemon.start_nls(*gang, "steady", "--", "sh", "-c", going_on.format(tmp_path))
+    once = daemon.start_nls(*gang, "once", "--", "sh", "-c", failing.format(tmp_path))
+    wait_until((tmp_path / "up").exists)
+    (tmp_path / "up").unlink()
+    steady.send_signal(signal.SIGINT)
+    wait_until((tmp_path / "up").exists)
+    (tmp_path / "go").touch()
+    assert [(code, out) for code, out, _ in ended([once, steady])] == [(0, ""), (0, "started\nstarted\n")]
+
+
+def test_a_member_that_has_ended_well_has_its_own_exit_code_whatever_comes_after_it(
+    daemon: DaemonProcess, tmp_path: Path
+) -> None:
+    assert daemon.process is not None
+    script = f"echo $$; until test -e {tmp_path}/go; do sleep 0.05; done"
+    gang = ["run", "--gang", "g", "--gang-size", "2", "--"]
+    other, running = daemon.start_nls(*gang, "true"), daemon.start_nls(*gang, "sh", "-c", script)
+    assert running.stdout is not None
+    pid = int(running.stdout.readline())
+    os.kill(daemon.process.pid, signal.SIGSTOP)
+    try:
+        (tmp_path / "go").touch()
+        wait_until(lambda: not psutil.pid_exists(pid))
+        wait_until(lambda: running.send_signal(signal.SIGTERM) or running.poll() is not None)
+        assert running.wait() == 0
+    finally:
+        os.kill(daemon.process.pid, signal.SIGCONT)
+    assert other.wait(60) == 0
 
 
 @pytest.mark.long("commands that are moved")

@@ -157,10 +157,18 @@ def test_an_option_that_changes_nothing_of_a_workload_is_refused(
     assert capsys.readouterr() == ("", sentence)
 
 
-@pytest.mark.parametrize("amount", ["many", "0", "-1", "nan", "1e999"])
-def test_what_is_no_amount_is_said_to_be_none(amount: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_number_is_without_its_option_may_be_written_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "--commands", "0", "--more-users", "0"]) == 0
+    written = capsys.readouterr().out
+    assert main(SMALL) == 0
+    assert capsys.readouterr().out == written
+
+
+@pytest.mark.parametrize("option", ["--commands", "--requests-by"])
+@pytest.mark.parametrize("amount", ["many", "-0.1", "-1", "nan", "1e999"])
+def test_what_is_no_amount_is_said_to_be_none(option: str, amount: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        main(["simulate", f"--commands={amount}"])
+        main(["simulate", f"{option}={amount}"])
     assert caught.value.code == 2
     assert f"{amount!r} is not a number above zero" in capsys.readouterr().err
 

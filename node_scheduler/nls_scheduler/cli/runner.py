@@ -212,7 +212,7 @@ class Runner:
     async def _start(self, link: SupervisorLink, message: CommandMessage) -> None:
         self._line.clear()
         self._wait_no_longer()
-        self._starting, self._stopping, self._died = True, None, None
+        self._starting, self._stopping, self._died, self._signalled = True, None, None, False
         environment = {**os.environ, **beside_users(message.environment, os.environ)}
         try:
             running = await ForegroundCommand.start(self._command, environment, self._mask)
@@ -258,7 +258,8 @@ class Runner:
         await link.send("process_exited", pid=process.pid, start_time=process.start_time, reason=how, code=status)
         stopped = self._stopping
         ending = Ending(code) if code >= 0 else Ending(signal=-code)
-        if self._in_gang and not self._signalled and (stopped is not None or status):
+        meant_to_end = self._signalled if stopped is None else self._given_up
+        if self._in_gang and not meant_to_end and (stopped is not None or status):
             self._await_the_gang(ending, how)
         elif self._in_gang and stopped is None:
             # A release could overtake the news that it ended well, and its gang would take it for one that went away.
@@ -303,6 +304,8 @@ class Runner:
                 loop.call_soon_threadsafe(self._on_signal, received.si_signo, received.si_code > 0)
 
     def _on_signal(self, number: int, from_kernel: bool) -> None:  # noqa: FBT001 - passed by position by the loop
+        if self._finished is not None:
+            return  # it ends within GOODBYE_S
         if self._running is None and not self._starting:
             self._end(Ending(exit_codes.INTERRUPTED) if number == signal.SIGINT else Ending(signal=number))
             return

@@ -88,7 +88,11 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--limit", type=told(parse_size), default=1.0, help="their limit (1.0)")
     parser.add_argument(
-        "--commands", type=_amount, default=0.0, metavar="PER_DAY", help="of --generate: commands of a whole GPU (0)"
+        "--commands",
+        type=_amount_or_none,
+        default=0.0,
+        metavar="PER_DAY",
+        help="of --generate: commands of a whole GPU (0)",
     )
     parser.add_argument(
         "--requests-by",
@@ -99,7 +103,7 @@ def _add_workload(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--more-users",
-        type=whole("number of users", most=1000),
+        type=whole("number of users", 0, most=1000),
         default=0,
         metavar="COUNT",
         help="what if there were so many more like the first",
@@ -112,6 +116,13 @@ def _amount(text: str) -> float:
         if 0 < (value := float(text)) <= 1e6:
             return value
     raise argparse.ArgumentTypeError(f"{text!r} is not a number above zero and up to a million")
+
+
+def _amount_or_none(text: str) -> float:
+    with suppress(ValueError):
+        if float(text) == 0:
+            return 0.0
+    return _amount(text)
 
 
 def _run(options: argparse.Namespace) -> int:
