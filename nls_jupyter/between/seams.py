@@ -425,6 +425,9 @@ TORCH_NEGATED: Final = Seam("torch", "_neg_view", _TORCH, "tensors that PyTorch 
 TORCH_PRINTING: Final = Seam(
     "torch._tensor_str", "PRINT_OPTS", _TORCH, "what torch.set_printoptions has set does not come back"
 )
+TORCH_DIVERGENCES: Final = Seam(
+    "torch.distributions.kl", "_KL_REGISTRY", _TORCH, "what cells register with register_kl does not come back"
+)
 TORCH_COMPILED: Final = Seam("torch._dynamo", "OptimizedModule", _TORCH, "compiled modules of PyTorch are not saved")
 TORCH_COMPILED_FROM: Final = Seam(
     "torch._dynamo:OptimizedModule",

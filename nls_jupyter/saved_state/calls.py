@@ -68,6 +68,10 @@ _TOLD: Final = (
     _Told("sentry_sdk.api", "init"),
     _Told("torch.distributions.distribution", "Distribution.set_default_validate_args"),
     _Told("torch.serialization", "add_safe_globals", each=True, undone_by=("clear_safe_globals",)),
+    *(
+        _Told("torch.utils._pytree", name, each=True)
+        for name in ("register_pytree_node", "register_dataclass", "register_constant")
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""Classes that cells have given to pandas, matplotlib, sqlite3, Gymnasium, copyreg: `dtype="mine"`, `make("Mine-v0")`.
+"""Classes that cells have given to pandas, matplotlib, PyTorch, sqlite3, Gymnasium, copyreg: `dtype="mine"`.
 
 What a library's own class is registered for comes back with the import of that library.
 """
@@ -32,6 +32,7 @@ def places() -> tuple[Place, ...]:
         Place("environment", _environments, _put_environment),
         Place("way of pickling", _pickled_by, copyreg.pickle, lambda _, parts: name_of(parts[0])),
         Place("unit", _units, _put_unit, lambda _, parts: name_of(parts[0])),
+        Place("divergence", _divergences, _put_divergence, lambda _, parts: " of ".join(map(name_of, parts[1::-1]))),
     )
 
 
@@ -111,6 +112,17 @@ def _units() -> Iterator[tuple[Hashable, Entry]]:
 
 def _put_unit(kind: type, converter: Any) -> None:
     importlib.import_module("matplotlib.units").registry[kind] = converter
+
+
+def _divergences() -> Iterator[tuple[Hashable, Entry]]:
+    """Of distributions of the user's, or by functions of the user's."""
+    for kinds, function in list(seams.TORCH_DIVERGENCES.here({}).items()):
+        if any(is_the_users_module(getattr(part, "__module__", None)) for part in (*kinds, function)):
+            yield kinds, (*kinds, function)
+
+
+def _put_divergence(of: type, other: type, function: Any) -> None:
+    importlib.import_module("torch.distributions.kl").register_kl(of, other)(function)
 
 
 def _environments() -> Iterator[tuple[Hashable, Entry]]:

@@ -286,3 +286,29 @@ assert type(tagged) is Tagged and yaml.dump(tagged).startswith("!Tagged")
 assert yaml.load("!env 1", Mine) == "new"
 """
     assert carried_on(before, after) == []
+
+
+def test_divergences_and_trees_that_cells_register_with_pytorch_are_known_in_the_next_process_but_one():
+    pytest.importorskip("torch")
+    before = """
+import dataclasses, torch
+from torch.distributions import Normal, kl_divergence, register_kl
+from torch.utils._pytree import register_dataclass, register_pytree_node
+class Mine(Normal): pass
+@register_kl(Mine, Normal)
+def kl(p, q): return mark
+class Pair:
+    def __init__(self, one, other): self.one, self.other = one, other
+register_pytree_node(Pair, lambda pair: ([pair.one, pair.other], mark), lambda parts, _: Pair(*parts))
+@dataclasses.dataclass
+class Held: x: int
+register_dataclass(Held)
+mark = "old"
+"""
+    after = """
+mark = "new"
+assert kl_divergence(Mine(0.0, 1.0), Normal(0.0, 1.0)) == "new"
+leaves, tree = torch.utils._pytree.tree_flatten([Pair(1, Held(2))])
+assert leaves == [1, 2] and torch.utils._pytree.tree_unflatten([3, 4], tree)[0].other.x == 4
+"""
+    assert carried_on(before, after) == []
