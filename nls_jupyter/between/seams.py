@@ -425,6 +425,39 @@ TORCH_NEGATED: Final = Seam("torch", "_neg_view", _TORCH, "tensors that PyTorch 
 TORCH_PRINTING: Final = Seam(
     "torch._tensor_str", "PRINT_OPTS", _TORCH, "what torch.set_printoptions has set does not come back"
 )
+_OPERATORS, _NO_OPERATORS = "torch._library.custom_ops", "operators that cells define with custom_op are not saved"
+TORCH_OPERATOR: Final = Seam(_OPERATORS, "CustomOpDef", _TORCH, _NO_OPERATORS)
+TORCH_OPERATORS: Final = Seam(_OPERATORS, "OPDEFS", _TORCH, _NO_OPERATORS)
+TORCH_OVERLOADED: Final = Seam("torch._ops", "OpOverloadPacket", _TORCH, "operators of PyTorch are not saved")
+TORCH_OVERLOAD: Final = Seam("torch._ops", "OpOverload", _TORCH, "operators of PyTorch are not saved")
+TORCH_OPERATOR_NAME: Final = Seam(
+    "torch._ops:OpOverloadPacket",
+    "_qualified_op_name",
+    _TORCH,
+    "operators of PyTorch are not saved",
+    set_in="__init__",
+)
+TORCH_OPERATOR_PARTS: Final = {
+    part: Seam(f"{_OPERATORS}:CustomOpDef", name, _TORCH, _NO_OPERATORS, set_in="__init__")
+    for part, name in {
+        "namespace": "_namespace",
+        "name": "_name",
+        "schema": "_schema",
+        "tags": "_tags",
+        "function": "_init_fn",
+        "kernels": "_backend_fns",
+        "fake": "_abstract_fn",
+        "backward": "_backward_fn",
+        "setup_context": "_setup_context_fn",
+        "vmap": "_vmap_fn",
+        "torch_dispatch": "_torch_dispatch_fns",
+        "autocast": "_autocast_dtype",
+    }.items()
+}
+_TREES, _NO_TREES = "torch.utils._pytree", "classes that cells give to PyTorch as trees do not come back as such"
+TORCH_TREES: Final = Seam(_TREES, "register_pytree_node", _TORCH, _NO_TREES)
+TORCH_TREES_OF_FIELDS: Final = Seam(_TREES, "register_dataclass", _TORCH, _NO_TREES)
+TORCH_TREES_AS_ONE: Final = Seam(_TREES, "register_constant", _TORCH, _NO_TREES)
 TORCH_DIVERGENCES: Final = Seam(
     "torch.distributions.kl", "_KL_REGISTRY", _TORCH, "what cells register with register_kl does not come back"
 )
@@ -482,7 +515,10 @@ KERAS_STATE: Final = Seam(
 )
 
 #: All of the table.
-SEAMS: Final = tuple(seam for seam in tuple(globals().values()) if isinstance(seam, Seam))
+SEAMS: Final = (
+    *(seam for seam in tuple(globals().values()) if isinstance(seam, Seam)),
+    *TORCH_OPERATOR_PARTS.values(),
+)
 
 
 def missing(of: str = "") -> list[str]:

@@ -11,6 +11,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from nls_jupyter.between import seams
 from nls_jupyter.between.after_import import AfterImport
 from nls_jupyter.saved_state.looks import ATOMS
 from nls_jupyter.saved_state.origins import is_the_users_module
@@ -69,8 +70,8 @@ _TOLD: Final = (
     _Told("torch.distributions.distribution", "Distribution.set_default_validate_args"),
     _Told("torch.serialization", "add_safe_globals", each=True, undone_by=("clear_safe_globals",)),
     *(
-        _Told("torch.utils._pytree", name, each=True)
-        for name in ("register_pytree_node", "register_dataclass", "register_constant")
+        _Told(seam.module, seam.name, each=True)
+        for seam in (seams.TORCH_TREES, seams.TORCH_TREES_OF_FIELDS, seams.TORCH_TREES_AS_ONE)
     ),
 )
 

@@ -48,6 +48,7 @@ from nls_jupyter.saved_state import (
     sqlalchemy_sessions,
     sympy_polynomials,
     time_zones,
+    torch_operators,
     training_logs,
     typing_constructs,
     url_opener,
@@ -123,6 +124,7 @@ def _families(regions: Regions) -> tuple[tuple[type, Callable[[Any], Any]], ...]
         sqlalchemy_sessions,
         sympy_polynomials,
         time_zones,
+        torch_operators,
         training_logs,
         url_opener,
     )

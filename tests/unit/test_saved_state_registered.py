@@ -9,7 +9,7 @@ import types
 import pytest
 
 from nls_jupyter.saved_state.dispatched_functions import DispatchedFunctions
-from saved_state_processes import carried_on
+from saved_state_processes import carried, carried_on
 
 IN_PANDAS = """
 import sys, types
@@ -312,3 +312,57 @@ leaves, tree = torch.utils._pytree.tree_flatten([Pair(1, Held(2))])
 assert leaves == [1, 2] and torch.utils._pytree.tree_unflatten([3, 4], tree)[0].other.x == 4
 """
     assert carried_on(before, after) == []
+
+
+def test_operators_that_cells_define_with_pytorch_come_back_with_all_that_was_registered_for_them():
+    pytest.importorskip("torch")
+    before = """
+import torch
+from torch import Tensor
+@torch.library.custom_op("mine::scaled", mutates_args=())
+def scaled(x: Tensor) -> Tensor: return x * factor
+other = scaled
+@scaled.register_fake
+def _(x): return torch.empty_like(x)
+def keep(ctx, inputs, output): ctx.save_for_backward(*inputs)
+def back(ctx, grad): return ctx.saved_tensors[0] * factor
+scaled.register_autograd(back, setup_context=keep)
+@scaled.register_vmap
+def _(info, dims, x): return -scaled(x), dims[0]
+scaled.register_autocast("cpu", torch.bfloat16)
+class Two(Tensor): pass
+@scaled.register_torch_dispatch(Two)
+def _(mode, func, types, args, kwargs): return "dispatched"
+@torch.library.custom_op("mine::filled", mutates_args={"x"}, device_types=["cpu", "meta"])
+def filled(x: Tensor) -> None: x.fill_(factor)
+@torch.library.custom_op("mine::chosen", mutates_args=(), schema="(Tensor a, int? b=None) -> Tensor")
+def chosen(a, b=None): return a + factor
+@chosen.register_kernel("cpu")
+def on_cpu(a, b=None): return a.clone()
+def recursive():
+    @torch.library.custom_op("mine::down", mutates_args=())
+    def down(x: Tensor, left: int) -> Tensor: return down(x, left - 1) if left else x.clone()
+    return down
+down, packet = recursive(), torch.ops.mine.scaled
+ops, aten, add, of_tensors = torch.ops, torch.ops.aten, torch.ops.aten.add, torch.ops.aten.add.Tensor
+model, factor = torch.nn.Linear(2, 2), 2
+"""
+    after = """
+x, factor = torch.ones(2, requires_grad=True), 3
+assert other is scaled and packet is torch.ops.mine.scaled and packet(x).tolist() == scaled(x).tolist() == [3, 3]
+scaled(x).sum().backward(); assert x.grad.tolist() == [3, 3]
+assert torch.vmap(scaled)(torch.ones(2, 2)).tolist() == [[-3, -3], [-3, -3]]
+with torch.autocast("cpu"): assert scaled(x).dtype is torch.bfloat16
+assert scaled(torch.empty(2, device="meta")).shape == (2,)
+filled(y := torch.ones(2)); assert y.tolist() == [3, 3]
+assert chosen(y).tolist() == [3, 3]
+with chosen.set_kernel_enabled("cpu", False): assert chosen(y).tolist() == [6, 6]
+assert down(y, 3).tolist() == [3, 3] and down(y, 0) is not y
+assert Two in scaled._torch_dispatch_fns
+assert ops is torch.ops and aten is ops.aten and add is aten.add and of_tensors is add.Tensor
+@torch.library.custom_op("mine::scaled", mutates_args=())
+def again(x: Tensor) -> Tensor: return x * 5
+assert torch.ops.mine.scaled(y).tolist() == [15, 15]
+del again, scaled, other
+"""
+    assert carried(before, after, "torch") == []

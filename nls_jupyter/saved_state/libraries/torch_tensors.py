@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import torch
 
 from nls_jupyter.between import seams
-from nls_jupyter.saved_state import device_hash
+from nls_jupyter.saved_state import device_hash, torch_operators
 from nls_jupyter.saved_state.arena import CHUNK_BYTES
 from nls_jupyter.saved_state.blobs import STAGING_BYTES, pieces_of
 from nls_jupyter.saved_state.buffers import span_of
@@ -75,6 +75,7 @@ class TorchTensors:
             **dict.fromkeys(_subclasses(), self._reduce_tensor),
             **dict.fromkeys(_subclasses(with_ways=True), self._reduce_by_its_class),
             **dict.fromkeys(_compiled_modules(), self._reduce_compiled),
+            **torch_operators.handlers(torch),
             torch.UntypedStorage: lambda storage: (_itself, (self._storage(storage, storage),)),
             torch.cuda.Stream: refuse("a CUDA stream"),
             torch.cuda.Event: refuse("a CUDA event"),
