@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 GPU_KERNEL = "python3-gpu"
-PATIENCE_S = 20.0
+PATIENCE_S = 45.0
 SHIPPED = ROOT / "nls_jupyter" / "kernelspec" / "kernel.json"
 
 

@@ -177,7 +177,7 @@ class DaemonProcess:
         """The status entry of that name, or None."""
         return next((w for w in self.status()["workloads"] if w["name"] == name), None)
 
-    def wait_for(self, name: str, timeout_s: float = 15.0, **fields: object) -> Any:
+    def wait_for(self, name: str, timeout_s: float = 45.0, **fields: object) -> Any:
         """The status entry of that name, once it has these fields. A failure says how it was last, and how it came."""
         last: Any = None
 

@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 PAUSE_S = 0.01
+# Nobody waits so long where all is well; a machine may be busy with far more than its cores can do.
+PATIENCE_S = 45.0
 
 
-def wait_until(condition: Callable[[], T], timeout_s: float = 15.0) -> T:
+def wait_until(condition: Callable[[], T], timeout_s: float = PATIENCE_S) -> T:
     """What `condition` returns once it is true; fails after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not (outcome := condition()):
@@ -32,7 +34,7 @@ def has_ended(pid: int) -> bool:
         return True
 
 
-async def eventually(condition: Callable[[], Awaitable[T]], timeout_s: float = 15.0) -> T:
+async def eventually(condition: Callable[[], Awaitable[T]], timeout_s: float = PATIENCE_S) -> T:
     """`wait_until` in a loop."""
     deadline = time.monotonic() + timeout_s
     while not (outcome := await condition()):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Message = dict[str, Any]
-PATIENCE_S = 20.0
+PATIENCE_S = 45.0
 SOURCES = ("stream", "display_data", "update_display_data", "execute_result", "error")
 
 

@@ -23,7 +23,7 @@ LONG = pytest.mark.long(
 
 KEEPER = "get_ipython().magics_manager.registry['GpuMagics'].gpu_of_notebook.supervisor.keeper"
 STANDBY = f"{KEEPER}.standby"
-GONE_WITHIN_S = 15.0
+GONE_WITHIN_S = 45.0
 
 
 @pytest.fixture(scope="module")
