@@ -89,6 +89,7 @@ def lookers() -> dict[type, Callable[[Any], Look | None]]:
         functools.cached_property: lambda found: Look(children=attributes_of(found)),
         itertools.count: lambda counting: Look(children=counted_by(counting)),
         itertools.repeat: lambda again: Look(children=_repeated_by(again)),
+        itertools.zip_longest: lambda rows: Look(children=_zipped_by(rows), is_opaque=True),
         threading.local: lambda values: Look(children=tuple(vars(values).values())),
     }
 
@@ -104,6 +105,16 @@ def _repeated_by(again: itertools.repeat[Any]) -> tuple[Any, ...]:
     what = next((part for part in gc.get_referents(again) if part is not itertools.repeat), itertools.repeat)
     left = operator.length_hint(again, -1)  # what is without end has none
     return (what,) if left < 0 else (what, left)
+
+
+def _zipped_by(rows: itertools.zip_longest[Any]) -> tuple[Any, ...]:
+    """What it goes over, what it fills with, and the last row.
+
+    Its tuple of what it goes over has a hole where that has ended (CPython, `zip_longest_next`): code in Python that
+    goes over such a tuple ends the process. The collector passes holes by.
+    """
+    over, *others = (part for part in gc.get_referents(rows) if part is not itertools.zip_longest)
+    return (*gc.get_referents(over), *others)
 
 
 def _reduce_reference(reference: weakref.ref[Any]) -> Any:

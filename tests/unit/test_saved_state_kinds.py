@@ -10,6 +10,7 @@ import pytest
 
 import saved_state_zoo as zoo
 from nls_jupyter import saved_state
+from saved_state_processes import carried
 from saved_state_roundtrip import Roundtrip, cells, roundtrip
 from saved_state_same import same
 
@@ -115,6 +116,25 @@ def test_groups_that_are_gone_over_go_on_or_it_is_said(taken, changed):
     if not changed:
         groups = cells(f"import itertools\ngroups = itertools.groupby([1, 1, 1, 2, 2, 3])\n{taken}")["groups"]
         assert [(key, [*group]) for key, group in result["groups"]] == [(key, [*group]) for key, group in groups]
+
+
+@pytest.mark.parametrize("taken", [0, 1, 3, 5])
+def test_lines_that_are_zipped_go_on_where_the_shorter_has_ended(taken):
+    """Python leaves a hole where it was, which ends a process that goes over it: so this has one of its own."""
+    before = f"""
+        import itertools
+        fill = [0]
+        rows = itertools.zip_longest('ab', map(list, 'xyz'), fillvalue=fill)
+        taken = [next(rows, None) for _ in range({taken})]
+    """
+    left = [("a", ["x"]), ("b", ["y"]), ([0], ["z"])][taken:]
+    after = f"""
+        rest = list(rows) if 'rows' in globals() else {left}
+        assert rest == {left}, rest
+        assert 'rows' not in globals() or all(row[0] is fill for row in rest[-1:])
+    """
+    named = [name for name, _ in carried(before, after)]
+    assert named == (["rows"] if sys.version_info >= (3, 14) else [])  # Python pickles it no more
 
 
 def test_what_counts_or_repeats_goes_on_where_it_was():
