@@ -117,6 +117,18 @@ class Own(np.ndarray):
     """As cells may define one."""
 
 
+@pytest.mark.parametrize(
+    "first", ["np.arange(3.0)", "np.frombuffer(bytearray(24))", "np.array([1, 2, 3], dtype=object)"]
+)
+def test_arrays_that_numpy_warns_of_when_they_are_written_to_are_saved_without_a_word(first):
+    made = cells(f"import numpy as np\nfirst = {first}\nx, y = np.broadcast_arrays(first, [[1], [2]])")
+    result = Roundtrip(user_names(made, {}))
+    assert not result.unsaved
+    assert result["x"].strides == (0, 8)
+    assert np.shares_memory(result["x"], result["first"])
+    assert result["y"].tolist() == [[1] * 3, [2] * 3]
+
+
 @pytest.mark.parametrize("view", [lambda a: a[1:], lambda a: a[::2].T, lambda a: a.view("u1"), lambda a: a.view(Own)])
 def test_a_view_may_be_written_to_though_its_array_was_made_read_only_after_it_was_taken(view):
     array = np.zeros(4)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     Array = NDArray[Any]
 
+_WRITEABLE = 0x400  # NPY_ARRAY_WRITEABLE of NumPy's C API
+
 
 def library(module: ModuleType, regions: Regions) -> NumpyArrays:
     """NumPy for one save."""
@@ -80,7 +82,7 @@ class NumpyArrays:
             assert flat is not None  # noqa: S101 - a copy in its own order is dense
         region = self._regions.add(HostMemory(flat.data, flat.nbytes), _key(array) if array is root else None, array)
         layout = "C" if array.flags.c_contiguous else "F" if array.flags.f_contiguous else array.strides
-        return load_array, (READER, region, array.dtype, array.shape, layout, array.flags.writeable)
+        return load_array, (READER, region, array.dtype, array.shape, layout, is_writeable(array))
 
     def _reduce_record(self, record: Any) -> Any:
         """One that shows a row of an array goes on doing so."""
@@ -167,24 +169,24 @@ def _look(array: Array) -> Look | None:
     start = address(root)  # to ask for it costs
     first = start if root is array else address(array)
     if array.dtype == root.dtype == np.dtype(object):
-        token = repr((array.shape, array.strides, first - start, array.flags.writeable)).encode()
+        token = repr((array.shape, array.strides, first - start, is_writeable(array))).encode()
         return Look(token, (whole,) if whole is not array else tuple(array.flat))
     if array.dtype.hasobject or root.dtype.hasobject:
         if root is array or _as_view(array, root) is None:
             return None
-        shown = (array.dtype, array.shape, array.strides, first - start, array.flags.writeable)
+        shown = (array.dtype, array.shape, array.strides, first - start, is_writeable(array))
         return Look(repr(shown).encode(), (whole,))
     if not root.dtype.itemsize or not array.dtype.itemsize:
         return None
     owner = owner_behind(root.base)
     if owner is not None and root is array and _over_owner(array) is not None:  # the content is the owner's
-        over = (first - span_of(owner)[0], array.shape, array.strides, array.flags.writeable)
+        over = (first - span_of(owner)[0], array.shape, array.strides, is_writeable(array))
         return Look(repr((over, array.dtype, array.dtype.metadata)).encode(), (owner,))
     if not _is_dense(root) or (root is not array and not _is_within(array, first, start, root.nbytes)):
         return None
     key = ("host", start, root.nbytes)
     memory = Memory("host", start, root.nbytes, key, functools.partial(_memory_of, root))
-    place = (first, start, array.shape, array.strides, array.flags.writeable, root.shape, root.strides)
+    place = (first, start, array.shape, array.strides, is_writeable(array), root.shape, root.strides)
     # The text of a type costs more than all else here.
     kind = array.dtype.char if array.dtype.isbuiltin == 1 else (array.dtype, array.dtype.metadata)
     return Look(repr((place, kind)).encode(), (array.base,), memory)
@@ -214,7 +216,7 @@ def _place_in(root: Array, record: Any) -> tuple[Any, ...] | None:
         return None
     if not 0 <= offset <= root.nbytes - record.nbytes:
         return None
-    return record.dtype, offset, record.flags.writeable
+    return record.dtype, offset, is_writeable(record)
 
 
 def _look_at_subclass(array: Array) -> Look | None:
@@ -245,8 +247,13 @@ def as_plain(array: Array) -> Array:
     return np.ndarray.view(array, np.ndarray)
 
 
+def is_writeable(array: Any) -> bool:
+    """Whether it may be written to, also one of `np.broadcast_arrays`, which warns whoever asks its flag by name."""
+    return bool(array.flags.num & _WRITEABLE)
+
+
 def _place(array: Array) -> tuple[object, ...]:
-    return address(array), array.shape, array.strides, array.dtype, array.flags.writeable
+    return address(array), array.shape, array.strides, array.dtype, is_writeable(array)
 
 
 def as_bytes(array: Array) -> NDArray[np.uint8] | None:
@@ -291,11 +298,11 @@ def _as_view(array: Array, root: Array) -> Any:
             if not array.size or (offset - at) % root.itemsize == 0:
                 first = (offset - at) // root.itemsize if array.size else 0
                 place = root, array.shape, array.strides, first * root.itemsize, field
-                return load_object_view, (*place, array.flags.writeable)
+                return load_object_view, (*place, is_writeable(array))
         return None
     if not _is_dense(root):
         return None
-    return load_view, (root, array.dtype, array.shape, array.strides, offset, array.flags.writeable)
+    return load_view, (root, array.dtype, array.shape, array.strides, offset, is_writeable(array))
 
 
 def _parts_of(whole: np.dtype[Any], part: np.dtype[Any]) -> Iterator[tuple[str | None, int]]:
@@ -322,7 +329,7 @@ def _by_objects(array: Array) -> Any:
 
 def _filled(array: Array, content: Any, fill: Any) -> Any:
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-    if not array.flags.writeable:
+    if not is_writeable(array):
         content, fill = (fill, content), fill_for_good
     return np.zeros, (array.shape, array.dtype, order), content, None, None, fill
 
@@ -336,7 +343,7 @@ def _over_owner(array: Array) -> Any:
     low, high = _bounds(array, address(array))
     if low < start or high > start + size_bytes:
         return None
-    return load_over, (owner, array.dtype, array.shape, array.strides, address(array) - start, array.flags.writeable)
+    return load_over, (owner, array.dtype, array.shape, array.strides, address(array) - start, is_writeable(array))
 
 
 def _shows_array(base: Any) -> bool:
