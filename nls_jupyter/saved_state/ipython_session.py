@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Traits = dict[str, dict[str, Any]]
 
 # Objects, which `ipython_objects` keeps.
-_PRINTERS = frozenset({"type_printers", "singleton_printers", "deferred_printers"})
+_OBJECTS = frozenset({"type_printers", "singleton_printers", "deferred_printers", "ast_transformers"})
 _MISSING = object()
 
 
@@ -103,7 +103,7 @@ class _Configured:
 
 @functools.cache
 def _settings(kind: Any) -> frozenset[str]:
-    return frozenset(kind.class_trait_names(config=True)) - _PRINTERS
+    return frozenset(kind.class_trait_names(config=True)) - _OBJECTS
 
 
 def _traits(thing: Any) -> dict[str, Any]:

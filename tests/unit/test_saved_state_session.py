@@ -650,6 +650,15 @@ def test_a_function_for_numpys_errors_that_cannot_be_kept_is_named():
     ]
 
 
+def test_an_ast_transformer_is_the_one_that_its_name_has():
+    before = (
+        "import ast\nclass Same(ast.NodeTransformer): pass\n"
+        "same = Same(); get_ipython().ast_transformers.append(same)\n"
+    )
+    after = "assert get_ipython().ast_transformers == [same]\nget_ipython().ast_transformers.remove(same)\n"
+    assert carried_on(before, after) == []
+
+
 def test_attributes_that_cells_set_on_sys_and_os_come_back_and_the_processs_own_stay():
     before = (
         "import io, os, sys\nrows = [1]\n"
