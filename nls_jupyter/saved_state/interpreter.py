@@ -103,7 +103,7 @@ class Interpreter:
             started = running.Running(shell)
             self._aspects += started.aspects()
             places += [process_objects.at_exit(), *ipython_objects.of_shell(shell), hidden.place()]
-            places.append(ipython_session.names_of_results(shell))
+            places.append(ipython_session.bound_names(shell))
             places += Patches(shell).places()
         self._aspects += keras_settings.of_keras()
         self._aspects += [library_stores.tables(), *training_logs.aspects()]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import LAST_INPUT, RELOADER, TRAIT_VALUES
 from nls_jupyter.saved_state.aspect import Aspect
-from nls_jupyter.saved_state.manifest import NotKeptError
+from nls_jupyter.saved_state.manifest import NotKeptError, is_ipythons
 from nls_jupyter.saved_state.places import Place
 from nls_jupyter.saved_state.sources import Sources
 
@@ -223,16 +223,29 @@ def last_results(shell: Any) -> dict[str, Any]:
     return {name: value for name, value in there.items() if value is hidden.get(name, getattr(hook, name))}
 
 
-def names_of_results(shell: Any) -> Place:
-    """Those of the names that a cell has bound: as `_` is for `gettext`."""
+def bound_names(shell: Any) -> Place:
+    """Names that IPython has, too, where a cell has bound them: `_` for `gettext`, an `exit` beside an `entry`."""
 
     def entries() -> Iterator[tuple[Hashable, Entry]]:
-        ipythons = last_results(shell)
-        for name in LAST_RESULTS:
-            if name in shell.user_ns and name not in ipythons:
-                yield name, (name, shell.user_ns[name])
+        names, results = shell.user_ns, last_results(shell)
+        for name, value in list(names.items()):
+            if type(name) is str and is_ipythons(name) and name not in results and _is_bound(shell, name, value):
+                yield name, (name, value)
 
     return Place("name", entries, shell.user_ns.__setitem__)
+
+
+def _is_bound(shell: Any, name: str, value: Any) -> bool:
+    """Whether a cell has bound this name, one that is IPython's, to another value than IPython does."""
+    if name in LAST_RESULTS or name in {"__file__", "_exit_code"}:  # what `!` has ended with, IPython binds but then
+        return True
+    if name in {"In", "Out", "exit", "quit"}:
+        history = shell.history_manager
+        its = {"In": history.input_hist_parsed, "Out": history.output_hist}.get(name, shell.exiter)
+        return value is not its
+    if name[1:].isdigit():
+        return shell.user_ns["_oh"].get(int(name[1:]), _MISSING) is not value
+    return False
 
 
 def _from_future(shell: Any) -> list[str]:

@@ -615,6 +615,30 @@ def test_a_name_of_underscores_that_a_cell_has_bound_is_the_users(name):
     assert carried_on(before, again) == []
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (
+            "import os\nrows = []\n__file__ = os.path.abspath('mine.ipynb')\n",
+            "assert __file__.endswith('mine.ipynb')\n",
+        ),
+        (
+            "entry, exit = [1], [2]\n(quit, In), Out = (entry, entry), [entry]\n",
+            "assert exit == [2] and Out[0] is In is quit is entry\n",
+        ),
+        ("_41, _42 = 1, [3]\nrest = _42\n", "assert _41 == 1 and _42 is rest\n"),
+        ("!exit 3\n", "assert _exit_code == 3\n"),
+        (
+            "rows = [5]\nrows\n",
+            "assert _1 is rows is Out[1]\nrows = 6\n#%%\nassert exit is quit is get_ipython().exiter\n",
+        ),
+        ("%reset -f\n", "assert In is get_ipython().history_manager.input_hist_parsed and Out is _oh\n"),
+    ],
+)
+def test_what_cells_bind_to_names_that_ipython_has_is_the_users(before, after):
+    assert carried_on(before, after) == []
+
+
 def test_xdel_can_be_the_first_cell_after_a_restore():
     assert carried_on("a = [1]; b = 2\n", "%xdel a\n#%%\nassert 'a' not in dir() and b == 2\n") == []
 
