@@ -63,6 +63,18 @@ def test_a_new_configuration_is_read_at_sighup(configured: tuple[DaemonProcess, 
     assert daemon.status()["message"] is None
 
 
+def test_a_new_configuration_is_read_at_a_sighup_that_comes_while_the_daemon_starts(
+    configured: tuple[DaemonProcess, Path],
+) -> None:
+    daemon, file = configured
+    daemon.stop()
+    new = "c.NlsScheduler.default_request = '0.25'\n"
+    changes = f"import os, pathlib, signal\npathlib.Path({str(file)!r}).write_text({new!r})\n"
+    file.write_text(f"{changes}os.kill(os.getpid(), signal.SIGHUP)\n")
+    daemon.start()
+    wait_until(lambda: submitted_request(daemon) == 4 * 2**30)
+
+
 def test_what_is_read_at_the_start_only_is_named_at_sighup(configured: tuple[DaemonProcess, Path]) -> None:
     daemon, file = configured
     file.write_text("c.NlsScheduler.max_connections = 3\nc.NlsScheduler.observe_address = '127.0.0.1:1'\n")

@@ -124,7 +124,8 @@ def _run(options: argparse.Namespace) -> int:
     from nls_scheduler.daemon import log_lines
 
     # Whoever starts a daemon may have blocked the signals that end it, as `nls run` does, and masks are inherited.
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    # One that is told to read its configuration again while it starts does so when it serves, and does not end.
+    signal.pthread_sigmask(signal.SIG_SETMASK, (signal.SIGHUP,))
     # What it writes tells of all its users; what others have to reach it opens to them.
     os.umask(0o077)
     # Forked before anything starts a thread or a loop.

@@ -122,6 +122,7 @@ async def _serve(
     await daemon.start()
     for number in _ENDS:
         loop.add_signal_handler(number, stopped.set)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGHUP,))  # `nls up` has held it back until now
     # What is loaded and recovered is no garbage.
     gc.collect()
     gc.freeze()
