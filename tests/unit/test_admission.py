@@ -17,6 +17,7 @@ from nls_scheduler.requests import joining
 from nls_scheduler.requests.submission import Defaults, check_count, check_saved, no_gpu, respecification, submission
 from nls_scheduler.views.sentences import Names, sentence
 from nls_scheduler.wire.errors import Problem
+from openapi_contract import SPEC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -262,3 +263,25 @@ def test_no_limit_may_be_below_what_has_to_come_back_within_it(limit: int, *, un
     else:
         with pytest.raises(Problem, match="saved state of 5 GiB would not come back within a limit of 3 GiB"):
             check_saved(workload, changed)
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("gpus", "a whole number from 1 to {}"),
+        ("gang_size", "a whole number from 1 to {}"),
+        ("priority", "a whole number from -1000000000 to {}"),
+    ],
+)
+def test_the_largest_number_that_is_taken_is_the_contract_s(field: str, said: str) -> None:
+    promised = SPEC["components"]["schemas"]["Submission"]["properties"][field]
+    most = next(way["maximum"] for way in (promised, *promised.get("oneOf", ())) if "maximum" in way)
+    with pytest.raises(Problem, match=said.format(most)):
+        submit(**{"kind": "command", "gang": "g", "gang_size": 2, field: most + 1})
+
+
+def test_a_number_that_the_contract_takes_for_a_size_is_a_fraction() -> None:
+    (number,) = (way for way in SPEC["components"]["schemas"]["Size"]["oneOf"] if way["type"] == "number")
+    assert submit(kind="command", request=number["maximum"]).request_bytes == 16 * GIB
+    with pytest.raises(Problem, match="at most 1"):
+        submit(kind="command", request=4096)
