@@ -274,6 +274,22 @@ def test_who_has_lost_its_home_stays_where_nobody_needs_its_place_yet() -> None:
     assert stage.phase(guest) in ("queued", "suspended")
 
 
+def test_who_has_lost_its_home_has_it_again_where_it_runs_when_only_paper_has_to_move_for_that() -> None:
+    """`small` does not start anew on the other GPU: the home of a notebook that is off goes there instead."""
+    stage = Stage(2, queues=(Queue("a"),))
+    stage.command("whole", queue="a")
+    stage.command("small", 0.1, queue="a", priority=-1, requeue=True)
+    stage.notebook("notebook", 0.5, 1.0, queue="a")
+    stage.user_suspends("notebook")
+    stage.command("newcomer", 0.5, queue="a")
+    assert (stage.gpu("small"), stage.home("small")) == (1, [])
+    before = stage.orders("small")
+    stage.ends("whole")
+    assert (stage.home("small"), stage.home("notebook")) == ([1], [0])
+    assert stage.gpu("small") == 1
+    assert stage.orders("small") == before
+
+
 def test_who_is_not_enough_alone_keeps_its_home_when_the_one_that_is_enough_goes() -> None:
     """`small` is idle and would go first; when `large`, which computes, has to go as well, `small` need not."""
     stage = owed(2)

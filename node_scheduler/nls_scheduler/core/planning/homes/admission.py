@@ -375,6 +375,8 @@ class Admission(Paper):
 
     def _finds_room(self, workload: Workload) -> bool:
         """A home beside the others' homes."""
+        if repacking.settle_where_it_is(self, workload):
+            return True
         roomy = max(self.free.values(), default=0) >= workload.spec.request_bytes
         return roomy and (repacking.settle_in(self, workload) or self.readmit(workload))
 

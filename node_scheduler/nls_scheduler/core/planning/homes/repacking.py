@@ -58,6 +58,19 @@ def settle_in(paper: Paper, newcomer: Workload) -> bool:
     return _consolidate(paper, newcomer, there)
 
 
+def settle_where_it_is(paper: Paper, guest: Workload) -> bool:
+    """Its home where it runs without one, if nobody has to go for that: who cannot burst starts anew anywhere else."""
+    count = len(guest.current)
+    if not guest.stays or guest.spec.may_borrow or paper.oversubscribed or count not in counts(guest):
+        return False
+    paper.looked_at.places = paper.looked_at.costs = True
+    home = paper.best_fit(guest, count, among=guest.current)
+    if home is None:
+        return _is_enough(paper, guest) and _settle_beside_all(paper, guest, _in_fact(paper), count)
+    paper.give(guest, home)
+    return True
+
+
 def settle_beside_all(paper: Paper, newcomer: Workload) -> bool:
     """A home where nobody who is on a Gpu has to go, although there is none beside the others' homes as they are."""
     if newcomer.present or paper.oversubscribed or not _is_enough(paper, newcomer):
@@ -83,6 +96,8 @@ def closer(paper: Paper, newcomer: Workload, gpus: tuple[GpuUuid, ...]) -> tuple
 def _settle_beside_all(paper: Paper, newcomer: Workload, there: InFact, count: int) -> bool:
     """A home where nobody who is on a Gpu has to go: who is off has its own elsewhere, which costs nobody anything."""
     in_fact, request_bytes = there.beside_all(newcomer), newcomer.spec.request_bytes
+    if newcomer.present:
+        in_fact &= {*newcomer.current}
     for pool in paper.pools_for(newcomer, count):
         gpus = [uuid for uuid in paper.open_gpus(newcomer, pool) if uuid in in_fact]
         for beside in there.besides if len(gpus) >= count else ():
