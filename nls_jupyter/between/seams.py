@@ -100,6 +100,12 @@ SHOW_TRACEBACK: Final = Seam(
 RUN_AST_NODES: Final = Seam(_SHELL, "run_ast_nodes", _IPYTHON, "a UsageError in a GPU cell is shown twice")
 RUN_CELL_ASYNC: Final = Seam(_SHELL, "run_cell_async", _IPYTHON, _NO_START)
 SHOWTRACEBACK: Final = Seam(_SHELL, "showtraceback", _IPYTHON, _NO_START)
+GET_EXC_INFO: Final = Seam(
+    _SHELL,
+    "_get_exc_info",
+    _IPYTHON,
+    "%tb does not say that the traceback of the last error ended with its GPU process",
+)
 SHOW_USAGE_ERROR: Final = Seam(_SHELL, "show_usage_error", _IPYTHON, _NO_START)
 CELL_NUMBERS: Final = Seam(
     "IPython.core.compilerop:CachingCompiler",

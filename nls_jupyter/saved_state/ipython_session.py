@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between.seams import LAST_INPUT, RELOADER, TRAIT_VALUES
 from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.last_error import LastError
 from nls_jupyter.saved_state.manifest import NotKeptError, is_ipythons
 from nls_jupyter.saved_state.places import Place
 from nls_jupyter.saved_state.sources import Sources
@@ -41,6 +42,7 @@ def of_shell(shell: Any) -> tuple[Aspect, ...]:
         Aspect("_i", lambda: _typed(shell), lambda state: _set_typed(shell, state), always=True),
         Aspect("the order of Out", lambda: list(shell.user_ns["_oh"]), lambda numbers: _sort_outputs(shell, numbers)),
         Aspect("the cells' sources", sources.capture, sources.apply),
+        LastError(shell).aspect(),
         Aspect("__future__", lambda: _from_future(shell), lambda names: _import_from_future(shell, names)),
     )
 

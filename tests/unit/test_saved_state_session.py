@@ -639,6 +639,29 @@ def test_what_cells_bind_to_names_that_ipython_has_is_the_users(before, after):
     assert carried_on(before, after) == []
 
 
+@pytest.mark.parametrize("asks", ["%tb", "%debug"])
+def test_who_asks_for_a_traceback_that_ended_with_its_process_is_told(asks):
+    before = "ip = get_ipython()\nsetting = ip.run_cell('1 / 0')\ndel setting\n"
+    after = (
+        "import contextlib, io, sys\n"
+        "with contextlib.redirect_stderr(io.StringIO()) as told:\n"
+        f"    {asks}\n"
+        "assert 'The traceback of the last error, ZeroDivisionError, ended with its process' in told.getvalue(), told\n"
+        "#%%\nanother = ip.run_cell('{}[0]')\n#%%\n"
+        "with contextlib.redirect_stderr(io.StringIO()) as told:\n    %tb\n"
+        "assert 'ended with' not in told.getvalue() and sys.last_type is KeyError\n"
+    )
+    assert carried_on(before, after) == []
+
+
+def test_nobody_is_told_of_a_traceback_that_there_never_was():
+    after = (
+        "import contextlib, io\nwith contextlib.redirect_stderr(io.StringIO()) as told:\n    %tb\n"
+        "assert told.getvalue() == 'No traceback available to show.\\n'\n"
+    )
+    assert carried_on("1\n", after) == []
+
+
 def test_xdel_can_be_the_first_cell_after_a_restore():
     assert carried_on("a = [1]; b = 2\n", "%xdel a\n#%%\nassert 'a' not in dir() and b == 2\n") == []
 

@@ -222,6 +222,7 @@ DOCUMENTED = {
     "_i",
     "_ii",
     "_iii",
+    "_exit_code",
 }
 DOCUMENTED |= {"_request", "_reply", "_pydevd"}
 PRIVATE = re.compile(r"(?:\w+[.:])*_[A-Za-z]\w*(?:[.:]\w+)*")
