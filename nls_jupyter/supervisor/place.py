@@ -285,7 +285,7 @@ class Place:
         # What the next cell tells of the variables before is not the last word on them.
         told = bool(self._log.unread)
         self._log.add("GPU process restarted by you; it begins without variables.", important=told)
-        orders = self.orders
+        orders, self._departure = self.orders, None
         if orders is not None:
             orders.forget_departure()
             if process is not None:

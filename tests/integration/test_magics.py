@@ -510,6 +510,16 @@ def test_a_cell_waits_for_the_gpu_also_where_the_kernels_clock_has_been_frozen(b
     book.run("time.monotonic = real")
 
 
+def test_a_restart_after_a_release_leaves_nothing_to_tell_of_the_process_before(book: Book) -> None:
+    book.gpu("x = 1")
+    for command in ("%gpu suspend", "%gpu release", "%gpu restart"):
+        book.run(command)
+    book.gpu("y = 1")
+    log = book.run("%gpu log").stdout
+    assert "It was away" not in log
+    assert log.splitlines()[-1].split("  ", 1)[1].startswith("GPU process ready on GPU 0 after "), log
+
+
 def test_a_suspend_that_cannot_save_says_why_at_once_and_the_notebook_goes_on(book: Book) -> None:
     book.gpu("import resource\nunlimited = resource.getrlimit(resource.RLIMIT_FSIZE)\nkept = 5")
     pid = gpu_pid(book)
