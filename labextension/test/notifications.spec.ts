@@ -21,6 +21,21 @@ const away = copy(snapshot);
 Object.assign(away.snapshot, { gpus: {}, workloads: {} });
 Object.assign(away.snapshot.daemon, { reachable: false, message: 'No daemon answers.' });
 
+/** Who is told of all, and what the daemon says while bob.ipynb waits. */
+const notified = (hasPanel: boolean) => {
+  const model = new NodeModel({ connecting: '', lost: '', unreadable: '' }, () => snapshot.time);
+  const notifier = new Notifier(model, {
+    wanted: () => 'all',
+    units: () => 'binary',
+    trans,
+    act: () => {},
+    hasPanel: () => hasPanel
+  });
+  const waiting = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
+  Object.assign(waiting.snapshot.workloads['w-bob'] ?? {}, { kernel_id: 'kernel-2' });
+  return { model, notifier, waiting };
+};
+
 it.each([
   [
     'the page is connected',
@@ -36,16 +51,7 @@ it.each([
   ]
 ])('a wait that was told is not told again when %s again, and is over when it is', (_, goesAway) => {
   mockShown.clear();
-  const model = new NodeModel({ connecting: '', lost: '', unreadable: '' }, () => snapshot.time);
-  const notifier = new Notifier(model, {
-    wanted: () => 'all',
-    units: () => 'binary',
-    trans,
-    act: () => {},
-    hasPanel: () => true
-  });
-  const waiting = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
-  Object.assign(waiting.snapshot.workloads['w-bob'] ?? {}, { kernel_id: 'kernel-2' });
+  const { model, notifier, waiting } = notified(true);
   const told = 'bob.ipynb: waiting for a GPU, 2nd in queue, GPU 0 is held by training';
   model.received(waiting);
   expect([...mockShown]).toEqual([told]);
@@ -62,16 +68,7 @@ it.each([
 });
 
 it.each([true, false])('a notification leads to the panel where there is one: %s', there => {
-  const model = new NodeModel({ connecting: '', lost: '', unreadable: '' }, () => snapshot.time);
-  const notifier = new Notifier(model, {
-    wanted: () => 'all',
-    units: () => 'binary',
-    trans,
-    act: () => {},
-    hasPanel: () => there
-  });
-  const waiting = copy(snapshot) as unknown as { snapshot: { workloads: Record<string, object> } };
-  Object.assign(waiting.snapshot.workloads['w-bob'] ?? {}, { kernel_id: 'kernel-2' });
+  const { model, notifier, waiting } = notified(there);
   model.received(waiting);
   expect(mockLabels.includes('GPUs')).toBe(there);
   expect(mockLabels).not.toEqual([]);

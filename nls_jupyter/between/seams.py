@@ -434,14 +434,11 @@ TORCH_PRINTING: Final = Seam(
 _OPERATORS, _NO_OPERATORS = "torch._library.custom_ops", "operators that cells define with custom_op are not saved"
 TORCH_OPERATOR: Final = Seam(_OPERATORS, "CustomOpDef", _TORCH, _NO_OPERATORS)
 TORCH_OPERATORS: Final = Seam(_OPERATORS, "OPDEFS", _TORCH, _NO_OPERATORS)
-TORCH_OVERLOADED: Final = Seam("torch._ops", "OpOverloadPacket", _TORCH, "operators of PyTorch are not saved")
-TORCH_OVERLOAD: Final = Seam("torch._ops", "OpOverload", _TORCH, "operators of PyTorch are not saved")
+_NO_OVERLOADS = "operators of PyTorch are not saved"
+TORCH_OVERLOADED: Final = Seam("torch._ops", "OpOverloadPacket", _TORCH, _NO_OVERLOADS)
+TORCH_OVERLOAD: Final = Seam("torch._ops", "OpOverload", _TORCH, _NO_OVERLOADS)
 TORCH_OPERATOR_NAME: Final = Seam(
-    "torch._ops:OpOverloadPacket",
-    "_qualified_op_name",
-    _TORCH,
-    "operators of PyTorch are not saved",
-    set_in="__init__",
+    "torch._ops:OpOverloadPacket", "_qualified_op_name", _TORCH, _NO_OVERLOADS, set_in="__init__"
 )
 TORCH_OPERATOR_PARTS: Final = {
     part: Seam(f"{_OPERATORS}:CustomOpDef", name, _TORCH, _NO_OPERATORS, set_in="__init__")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import operator
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -114,10 +115,7 @@ class Calls:
                 del self._made[key]
 
     def _call(self, module: str, path: str, options: dict[str, Any], args: tuple[Any, ...]) -> None:
-        found: Any = importlib.import_module(module)
-        for name in path.split("."):
-            found = getattr(found, name)
-        found(*args, **options)
+        operator.attrgetter(path)(importlib.import_module(module))(*args, **options)
         (told,) = (told for told in _TOLD if (told.module, told.path) == (module, path))
         self._made_by(told, args, options)
 
