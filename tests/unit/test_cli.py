@@ -389,7 +389,7 @@ def test_two_dashes_are_no_value(arguments: list[str], capsys: pytest.CaptureFix
         (["simulate", "--generate", "3x6h", "--seed", "x"], "--seed: 'x' is no seed: from 0 on"),
         (["simulate", "--generate", "3x6h", "--seed", "-1"], "--seed: '-1' is no seed: from 0 on"),
         (["simulate", "--generate", "3x6h", "--search", "9" * 5000], "is no number of seeds: from 1 to 1000"),
-        (["simulate", "--generate", "3x6h", "--more-users", "x"], "'x' is no number of users: from 1 to 1000"),
+        (["simulate", "--generate", "3x6h", "--more-users", "x"], "'x' is no number of users: from 0 to 1000"),
         (["simulate", "--generate", "3x6h", "--request", "0"], "'0' is not more than 0 and at most 1: "),
         (["demo", "--gpus", "x"], "--gpus: 'x' is no number of GPUs: from 1 to 2"),
         (["demo", "--gpus", "3"], "--gpus: '3' is no number of GPUs: from 1 to 2"),
