@@ -200,6 +200,19 @@ def test_a_cell_is_interrupted_once_and_the_next_one_anew() -> None:
     assert stage.workload("alice").interrupt is None
 
 
+def test_a_cell_after_one_of_whose_end_nobody_heard_has_its_own_time() -> None:
+    """As after a restart of the daemon, while the notebook went on."""
+    stage = a_long_cell_above_its_request(reclaim_deadline_s=30.0, stop_grace_s=2.0, interrupt_grace_s=10.0)
+    stage.node.deaf = True
+    stage.after(20)
+    stage.node.tell(ev.CellStarted(stage.node.now, stage.workload("alice").id))
+    stage.after(9.5)
+    assert stage.orders("alice") == ["start", "trim", "interrupt", "interrupt"]
+    stage.after(1)
+    assert stage.orders("alice")[:5] == ["start", "trim", "interrupt", "interrupt", "stop"]
+    assert stage.runs("bob")
+
+
 def test_a_cell_that_ends_in_time_loses_nothing() -> None:
     stage = Stage(1)
     stage.notebook("alice")

@@ -52,7 +52,8 @@ def a_deadline_does_not_slide(step: Step) -> Iterator[str]:
     """Who has been told to leave is not given longer than told, as long as the same wait for the same to leave.
 
     That is, as long as nobody comes, goes, moves or is to, nor uses more or less, who is told for whom is the same, and
-    the step before ordered nothing. Only whose cell should have been interrupted before has its time from now on.
+    the step before ordered nothing. Only whose cell should have been interrupted before, or is another one than the
+    interrupted, has its time from now on.
     """
     was, state = step.before, step.state
     if not was.settled or was.policy != state.policy or _who_is_where(was) != _who_is_where(state):
@@ -62,9 +63,11 @@ def a_deadline_does_not_slide(step: Step) -> Iterator[str]:
         if told is None or told.deadline_at is None or entry.deadline_at is None:
             continue
         until = told.deadline_at
-        if workload.cell_since is not None and was.workloads[workload.id].interrupt is None:
+        before = was.workloads[workload.id]
+        is_another = workload.cell_since != before.cell_since  # of the end of the one before nobody told
+        if workload.cell_since is not None and (before.interrupt is None or is_another):
             until = max(until, state.at + to_be_told_s(state))
-        if was.workloads[workload.id].told_since == workload.told_since and entry.deadline_at > until:
+        if before.told_since == workload.told_since and entry.deadline_at > until:
             yield f"{workload.id} was to leave by {told.deadline_at}, and is given until {entry.deadline_at}"
 
 
