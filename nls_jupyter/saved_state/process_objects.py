@@ -25,6 +25,7 @@ from nls_jupyter.saved_state.places import (
     name_of,
     of_list,
 )
+from nls_scheduler.processes import debuggers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
@@ -52,8 +53,8 @@ _HOOKS = {
 _FUNCTIONS: Final[dict[str, tuple[Callable[[Any], None], Callable[[], Any]]]] = {
     "warnings.showwarning": (functools.partial(setattr, warnings, "showwarning"), lambda: warnings.showwarning),
     "warnings.formatwarning": (functools.partial(setattr, warnings, "formatwarning"), lambda: warnings.formatwarning),
-    "sys.settrace": (sys.settrace, sys.gettrace),
-    "sys.setprofile": (sys.setprofile, sys.getprofile),
+    "sys.settrace": (sys.settrace, debuggers.tracer),
+    "sys.setprofile": (sys.setprofile, debuggers.profiler),
     "threading.settrace": (threading.settrace, threading.gettrace),
     "threading.setprofile": (threading.setprofile, threading.getprofile),
 }

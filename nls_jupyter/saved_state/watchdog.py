@@ -12,6 +12,7 @@ from importlib.machinery import ModuleSpec
 from typing import TYPE_CHECKING
 
 from nls_jupyter.saved_state import arena, blobs, extents, parallel, window
+from nls_scheduler.processes import debuggers
 from nls_scheduler.units.clock import monotonic_s
 
 if TYPE_CHECKING:
@@ -72,10 +73,15 @@ class Watchdog:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Watch the block, with the user's own alarm put aside. Raises StuckError in it."""
+        """Watch the block, with the user's own alarm put aside, and what traces. Raises StuckError in it."""
         if self._patience_s is None or threading.current_thread() is not threading.main_thread():
             yield
             return
+        with debuggers.nobody_traces(), self._with_an_alarm():
+            yield
+
+    @contextmanager
+    def _with_an_alarm(self) -> Iterator[None]:
         began = monotonic_s()
         theirs = signal.setitimer(signal.ITIMER_REAL, 0)
         before = signal.signal(signal.SIGALRM, self._bark)

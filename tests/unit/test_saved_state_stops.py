@@ -18,6 +18,7 @@ from nls_jupyter.between.save_stops import SaveStops
 from nls_jupyter.saved_state import Saver, SaveStoppedError, arena, watchdog, window
 from nls_jupyter.saved_state.aspect import Aspect
 from nls_jupyter.saved_state.window import Window
+from nls_scheduler.units.clock import monotonic_s
 from saved_state_roundtrip import restore
 
 MIB = 1 << 20
@@ -396,3 +397,30 @@ def test_a_process_of_another_version_than_its_kernel_ends_with_a_sentence(monke
     monkeypatch.delenv(SaveStops.variable)
     with pytest.raises(SystemExit, match="upgraded under this kernel"):
         SaveStops.check()
+
+
+@pytest.mark.parametrize("what", ["trace", "profile"])
+def test_who_traces_the_process_is_not_called_for_a_save_where_the_watchdogs_alarm_would_end_that(what):
+    before, seen = getattr(sys, f"get{what}")(), []
+
+    class Thing:
+        def __reduce__(self):
+            return Thing, ()
+
+    def called(frame, event, _):
+        seen.append(frame.f_code)
+        until = monotonic_s() + WITHIN_S
+        while frame.f_code is Thing.__reduce__.__code__ and monotonic_s() < until:
+            pass
+
+    with contextlib.closing(Saver(patience_s=2.0)) as saver:
+        saver.save({"other": namespace}, cell=None)  # what is imported for a save is
+        try:
+            getattr(sys, f"set{what}")(called)
+            assert not saver.save({"thing": Thing()}, cell=None).missing
+            assert getattr(sys, f"get{what}")() is called
+            namespace(0, 1)
+        finally:
+            getattr(sys, f"set{what}")(before)
+    assert namespace.__code__ in seen
+    assert Thing.__reduce__.__code__ not in seen

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import posix
 import sys
-from typing import TYPE_CHECKING
+import types
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+_settrace, _setprofile = sys.settrace, sys.setprofile  # debuggers put their own in their places
+_put_aside: dict[str, Any] = {}
+_CALLED = (types.FunctionType, types.MethodType, functools.partial)
 _TOOLS = range(6)
 _EVENTS = tuple(1 << number for number in range(19))
 
@@ -36,6 +42,46 @@ def not_stopped(thread: threading.Thread) -> threading.Thread:
     thread.pydev_do_not_trace = True  # type: ignore[attr-defined]
     thread.is_pydev_daemon_thread = True  # type: ignore[attr-defined]
     return thread
+
+
+@contextlib.contextmanager
+def nobody_traces() -> Iterator[None]:
+    """In the main thread's block, functions of Python's that trace and profile it are put aside.
+
+    Where a signal's handler raises while one of them runs, Python takes that function off for good, and without a word:
+    a debugger would come to no breakpoint any more.
+    """
+    tracer, profiler = sys.gettrace(), sys.getprofile()
+    if _is_called(tracer):
+        _put_aside["tracer"] = tracer
+        _settrace(None)
+    if _is_called(profiler):
+        _put_aside["profiler"] = profiler
+        _setprofile(None)
+    try:
+        yield
+    finally:
+        tracer, profiler = _put_aside.pop("tracer", None), _put_aside.pop("profiler", None)
+        if tracer is not None and sys.gettrace() is None:
+            _settrace(tracer)
+        if profiler is not None and sys.getprofile() is None:
+            _setprofile(profiler)
+
+
+def tracer() -> Any:
+    """As `sys.gettrace` in the main thread, also of what is put aside."""
+    return _put_aside.get("tracer") or sys.gettrace()
+
+
+def profiler() -> Any:
+    """As `sys.getprofile` in the main thread, also of what is put aside."""
+    return _put_aside.get("profiler") or sys.getprofile()
+
+
+def _is_called(function: Any) -> bool:
+    """Whether it was set by `sys.settrace` or its like, and is code of Python's: C code meets no signal's handler."""
+    kind = type(function)
+    return issubclass(kind, _CALLED) or kind.__module__.startswith("_pydevd")
 
 
 def trace_nothing() -> None:
