@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 from test_gpu_process import Notebook, directory, notebook, run
 
-from nls_jupyter.supervisor.pending import RequestFailed
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -18,6 +16,8 @@ if TYPE_CHECKING:
 
 __all__ = ["directory"]
 
+# On a busy machine, what a save after a cell may cost is too little for any.
+FOR_AS_LONG_AS_IT_TAKES = "import nls_jupyter.gpu_process.state_requests as own; own._BUDGET_S = 60.0; del own"
 SETUP = "many = [{'n': n} for n in range(1500)]\nother = [[n] for n in range(1500)]\ndef f(): many.append(1)"
 LEAVE_BOTH = (
     "x = 1",
@@ -32,27 +32,15 @@ LEAVE_BOTH = (
     "y",
 )
 LEAVE_ONE = ("f()", "f", "many.append(2)", "g = f; g()", "len(many)", "sorted(many, key=str)", "h = [f]; h[0]()")
-MOST_TRIES = 100
 LEAVE_NONE = ("eval('1')", "%pwd", "!true", "globals()", "import gc as g; g.collect()", "e = eval", "e('1')")
 
 
 async def left(nb: Notebook, cell: str) -> int:
     """How many of the two large names."""
     await nb.run(cell)
-    manifest = await within_budget(nb)
+    manifest = await save(nb, within_budget=True)
     await save(nb, within_budget=False)
     return manifest.left
-
-
-async def within_budget(nb: Notebook) -> Manifest:
-    """Another save is made where the machine is too busy for one: nothing runs between them."""
-    for _ in range(MOST_TRIES):
-        try:
-            return await save(nb, within_budget=True)
-        except RequestFailed as failed:
-            if failed.ename != "OverBudgetError":
-                raise
-    raise AssertionError(f"{MOST_TRIES} saves took longer than one may")
 
 
 async def save(nb: Notebook, *, within_budget: bool) -> Manifest:
@@ -66,6 +54,7 @@ async def save(nb: Notebook, *, within_budget: bool) -> Manifest:
 def test_large_names_that_a_cell_cannot_reach_are_left(directory: Path, cells: Sequence[str], expected: int) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:
+            await nb.run(FOR_AS_LONG_AS_IT_TAKES)
             await nb.run(SETUP)
             await save(nb, within_budget=False)
             found = {cell: await left(nb, cell) for cell in cells}
@@ -77,6 +66,7 @@ def test_large_names_that_a_cell_cannot_reach_are_left(directory: Path, cells: S
 def test_completions_touch_what_they_name_and_other_requests_anything(directory: Path) -> None:
     async def story() -> None:
         async with notebook(directory) as nb:
+            await nb.run(FOR_AS_LONG_AS_IT_TAKES)
             await nb.run(SETUP)
             await save(nb, within_budget=False)
             await nb.process.request("complete_request", {"code": "x.", "cursor_pos": 2}, timeout_s=60.0)
