@@ -219,6 +219,7 @@ KEPT: dict[str, tuple[str, dict[str, str]]] = {
             "RandomState": "np.random.RandomState(3)",
             "seed sequence": "np.random.SeedSequence(5)",
             "vectorized function": "np.vectorize(abs)",
+            "ufunc of a function": "np.frompyfunc(lambda a, b: a * 2 + b, 2, 1, identity=0)",
         },
     ),
     "pandas": (

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from nls_jupyter.saved_state import Saver, user_names
+from saved_state_processes import carried_on
 from saved_state_roundtrip import Roundtrip, cells, restore
 
 
@@ -254,3 +255,20 @@ def test_a_class_of_a_module_that_nobody_imported_comes_back_as_the_library_s_ow
         result = Roundtrip({"table": table})
     assert type(result["table"]) is np.recarray
     assert list(result["table"].age) == [0, 0, 0, 0]
+
+
+def test_functions_of_cells_that_numpy_calls_for_each_element_are_called_in_the_next_process():
+    before = (
+        "import numpy as np\nseen = []\n"
+        "def step(a, b=1):\n    seen.append(a)\n    return a * 2 + b\n"
+        "ufunc = np.frompyfunc(step, 2, 1, identity=7)\nplain = np.frompyfunc(step, 1, 1)\n"
+        "every = np.vectorize(step, otypes=[float], excluded={1}, cache=True)\nshown = every([1, 2])\n"
+        "signed = np.vectorize(step, signature='()->()')\nshown2 = signed([1, 2])\nadd = np.add"
+    )
+    after = (
+        "assert ufunc(1, 2) == 4 and ufunc.identity == 7 and ufunc.reduce([]) == 7 and ufunc.nin == 2, ufunc\n"
+        "assert plain.identity is None and list(plain([1, 2])) == [3, 5]\n"
+        "assert every([1, 2]).tolist() == shown.tolist() and every([1, 2]).dtype == float\n"
+        "assert every.pyfunc is step and seen[-1] == 2 and signed([1, 2]).tolist() == shown2.tolist() and add is np.add"
+    )
+    assert carried_on(before, after) == []
