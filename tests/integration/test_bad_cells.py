@@ -108,7 +108,7 @@ def book(bench: Bench) -> Iterator[Book]:
     family = descendants(kernel)
     opened.close()
     wait_until(lambda: bench.daemon.workload(opened.name) is None)
-    wait_until(lambda: not [pid for pid in family if Path(f"/proc/{pid}").exists()], 5.0)
+    wait_until(lambda: not [pid for pid in family if Path(f"/proc/{pid}").exists()])
 
 
 def lives(book: Book) -> bool:

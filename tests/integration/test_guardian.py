@@ -211,7 +211,7 @@ def test_the_family_dies_with_the_thread_that_started_the_guardian(mark: str) ->
 
     thread = threading.Thread(target=launch)
     thread.start()
-    wait_until(lambda: started, 5)
+    wait_until(lambda: started)
     assert wait_for_line(started[0]) == "up"
     let_go.set()
     thread.join()
@@ -377,7 +377,7 @@ while True:
 def test_in_the_foreground_a_stopped_command_gets_its_sigterm() -> None:
     process = guard(["--grace", "60"], ["sh", "-c", "trap 'exit 7' TERM; echo $$; kill -STOP $$; sleep 600"])
     status = Path(f"/proc/{wait_for_line(process)}/status")
-    wait_until(lambda: "State:\tT" in status.read_text(), 5)
+    wait_until(lambda: "State:\tT" in status.read_text())
     process.terminate()
     assert finish(process)[0] == 7
 
@@ -398,7 +398,7 @@ print(*sorted(caught))
     # A pending signal of a lower number is delivered first, so that USR2 is the last of them.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGUSR1):
         process.send_signal(number)
-    wait_until(lambda: not _pending(process.pid) & {signal.SIGHUP, signal.SIGUSR1}, 5)
+    wait_until(lambda: not _pending(process.pid) & {signal.SIGHUP, signal.SIGUSR1})
     process.send_signal(signal.SIGUSR2)
     code_, output, _ = finish(process)
     assert code_ == 0

@@ -194,7 +194,7 @@ def test_a_follower_of_the_events_that_reads_nothing_is_let_go(impatient: Daemon
                 impatient.request("DELETE", f"/v1/workloads/{view['id']}")
             return "reads nothing and is let go" in impatient.log
 
-        wait_until(let_go, 30)
+        wait_until(let_go)
 
 
 LONG_NAME: dict[str, Any] = {"kind": "command", "name": "x" * 100, "gpus": 2}

@@ -125,4 +125,4 @@ def release(bench: Bench, book: Book) -> None:
     """As `nls release` and another tab do."""
     identity = book.entry()["id"]
     assert bench.daemon.request("DELETE", f"/v1/workloads/{identity}")[0] in (200, 202, 204)
-    wait_until(lambda: bench.daemon.workload(book.name) is None, 40.0)
+    wait_until(lambda: bench.daemon.workload(book.name) is None)

@@ -246,12 +246,12 @@ def test_what_a_gpu_process_of_a_killed_kernel_left_is_ended_by_the_server_and_n
     gpu_process, other = eval(book.run(STRAY).result or "")
     bench.daemon.kill()  # what the server does, it does alone
     bench.until(page, lambda s: not s["daemon"]["reachable"])
-    wait_until(lambda: "GPU workload stray-1 belongs to kernel" in log(bench), 20.0)
+    wait_until(lambda: "GPU workload stray-1 belongs to kernel" in log(bench))
     os.kill(book.pid(), signal.SIGKILL)
-    wait_until(lambda: look_up(gpu_process) is None, 20.0)
+    wait_until(lambda: look_up(gpu_process) is None)
     assert look_up(other) is not None
     os.kill(other, signal.SIGKILL)
-    wait_until(lambda: "The kernel of GPU workload stray-1 has ended" in log(bench), 20.0)
+    wait_until(lambda: "The kernel of GPU workload stray-1 has ended" in log(bench))
     assert "stray-2" not in log(bench)
 
 

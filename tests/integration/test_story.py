@@ -119,7 +119,7 @@ def spread(books: tuple[Book, Book]) -> dict[str, list[str]]:
         places = {entry["name"]: entry["current"] for entry in entries if entry["phase"] == "running"}
         return places if len({tuple(place) for place in places.values()}) == 2 else {}
 
-    return wait_until(apart, 30)
+    return wait_until(apart)
 
 
 def seen_holding(book: Book, share: float) -> None:

@@ -11,7 +11,7 @@ from left_out import thinned
 from mixed_histories import LOSSES_FROM, SILENCE_FROM, WIDE_FROM, drawn, played, smallest
 from properties.test_histories import Histories
 
-AT_ONCE = 50
+AT_ONCE = 10
 FOUND = (10165, 80974, 81102, 81374, 83494, 98000, 113824, 165198, 190706, 418819, 426271, 3000495, 3000592)
 """Later ones that went wrong once, and that no short story tells.
 
@@ -25,7 +25,7 @@ FIRST = [
 ]
 
 
-@pytest.mark.parametrize("first", thinned(FIRST, 20, "histories with everything in them"))
+@pytest.mark.parametrize("first", thinned(FIRST, 4, "histories with everything in them"))
 def test_every_sentence_holds_with_everything_mixed(first: int) -> None:
     for number in range(first, first + AT_ONCE):
         history = drawn(number)

@@ -260,7 +260,7 @@ def test_a_kernel_is_known_by_its_connection_file() -> None:
     command = ["sleep", "60", "kernel-0a1b2c3d-4e5f.json"]
     with subprocess.Popen(["bash", "-c", 'exec -a "$0 $2" sleep "$1"', command[0], command[1], command[2]]) as process:
         try:
-            wait_until(lambda: kernel_of(process.pid) == "0a1b2c3d-4e5f", 10)
+            wait_until(lambda: kernel_of(process.pid) == "0a1b2c3d-4e5f")
         finally:
             process.kill()
 
@@ -421,7 +421,7 @@ def test_a_node_is_observed_until_it_is_stopped_and_what_was_seen_is_played(url:
     Answers.asked = 0
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
         try:
-            wait_until(lambda: Answers.asked >= 4, 20)
+            wait_until(lambda: Answers.asked >= 4)
             process.send_signal(signal.SIGINT)
             _, told = process.communicate(timeout=20)
         finally:

@@ -378,11 +378,11 @@ def test_nobody_plays_on_for_who_was_killed() -> None:
     with begun("--generate", "20x60d", "--node", "8x80GiB", "--policy", "nls,nls-on-demand") as process:
         try:
             until(process, "nls: playing")
-            wait_until(lambda: len(children_of(process.pid)) >= 2, 20)
+            wait_until(lambda: len(children_of(process.pid)) >= 2)
             children = children_of(process.pid)
         finally:
             process.kill()
-    wait_until(lambda: all(has_ended(pid) for pid in children), 20)
+    wait_until(lambda: all(has_ended(pid) for pid in children))
 
 
 def test_a_process_that_was_ended_from_outside_is_a_sentence() -> None:
