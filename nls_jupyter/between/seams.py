@@ -313,6 +313,14 @@ PINT_REGISTRY: Final = Seam(
     "pint", "_DEFAULT_REGISTRY", "0.24 to 0.25", "pint's own registry is saved as if a cell had made it"
 )
 
+# -- gin-config -------------------------------------------------------------------------------------------------------
+_GIN, _NO_PARAMETERS_OF_GIN = "0.5", "what cells tell gin-config does not come back with the GPU process"
+
+GIN_CONFIGURABLES: Final = Seam("gin.config", "_REGISTRY", _GIN, _NO_PARAMETERS_OF_GIN)
+GIN_CONFIGURABLES_OF: Final = Seam("gin.config", "_INVERSE_REGISTRY", _GIN, _NO_PARAMETERS_OF_GIN)
+GIN_CONSTANTS: Final = Seam("gin.config", "_CONSTANTS", _GIN, _NO_PARAMETERS_OF_GIN)
+GIN_PARAMETERS: Final = Seam("gin.config", "_CONFIG", _GIN, _NO_PARAMETERS_OF_GIN)
+
 # -- loguru -----------------------------------------------------------------------------------------------------------
 _LOGURU, _NO_LOGGERS = "0.7", "loguru's logger, and what cells have told it, do not come back with the GPU process"
 _FILE_SINK, _NO_FILE_SINKS = "loguru._file_sink:FileSink", "files that loguru writes do not come back"

@@ -51,6 +51,7 @@ _TOLD: Final = (
     _Told("absl.logging", "set_verbosity"),
     _Told("boto3", "setup_default_session"),
     _Told("datasets.fingerprint", "disable_caching", undone_by=("enable_caching",)),
+    _Told("gin.config", "enter_interactive_mode", undone_by=("exit_interactive_mode",)),
     _Told("joblib.parallel", "register_parallel_backend", each=True),
     _Told("langchain_core.globals", "set_debug"),
     _Told("langchain_core.globals", "set_llm_cache"),

@@ -19,6 +19,7 @@ from nls_jupyter.saved_state import (
     calls,
     cython_cells,
     dispatched_functions,
+    gin_config,
     ipython_objects,
     ipython_session,
     keras_settings,
@@ -95,7 +96,7 @@ class Interpreter:
         dispatched, of_yaml = dispatched_functions.DispatchedFunctions(), yaml_functions.YamlFunctions()
         places += [torch_hooks.place(), pictures.pyplot_figures(), *colors.places(), *registered_types.places()]
         places += [accessors.place(), virtual.place(), url_opener.place(), keras_settings.place()]
-        places += [called.place(), *library_stores.places(), sqlalchemy_engines.place()]
+        places += [called.place(), *library_stores.places(), *gin_config.places(), sqlalchemy_engines.place()]
         places += [dispatched.place(), of_yaml.place()]
         if shell is not None:
             hidden = HiddenNames(shell)

@@ -65,6 +65,25 @@ CASES = {
             "assert on['mlflow']['silent'] and not on['mlflow']['log_models']"
         ),
     ),
+    "gin": (
+        (
+            "import gin\ngin.enter_interactive_mode()\n"
+            "@gin.configurable\ndef step(size=1, momentum=2):\n    return size, momentum\n"
+            "@gin.configurable(module='own')\nclass Net:\n"
+            "    def __init__(self, width=1, how=None):\n        self.width, self.how = width, how\n"
+            "gin.constant('THREE', 3)\n"
+            "gin.parse_config('step.size = %THREE\\nslow/step.momentum = 9\\nNet.how = @slow/step\\nNet.width = 7')\n"
+            "assert step() == (3, 2)"
+        ),
+        (
+            "assert step() == (3, 2), step()\nassert str(gin.query_parameter('step.size')) == '%THREE'\n"
+            "with gin.config_scope('slow'): assert step() == (3, 9)\n"
+            "net = Net(); assert net.width == 7 and net.how() == (3, 9)\n"
+            "gin.parse_config('step.momentum = 5'); assert step() == (3, 5) and 'Net.width = 7' in gin.config_str()\n"
+            "@gin.configurable\ndef step(size=4, momentum=0): return size\n"
+            "assert step() == 3"
+        ),
+    ),
     "numba": (
         "import os; os.environ['NUMBA_NUM_THREADS'] = '2'\nimport numba; numba.set_num_threads(1)",
         "assert numba.get_num_threads() == 1",
