@@ -11,7 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between import seams
-from nls_jupyter.saved_state import allocator_settings
+from nls_jupyter.saved_state import allocator_settings, library_mappings
 from nls_jupyter.saved_state.aspect import Aspect
 from nls_jupyter.saved_state.manifest import NotKeptError
 from nls_jupyter.saved_state.places import Place, name_of
@@ -60,6 +60,7 @@ def of_libraries() -> tuple[Aspect, ...]:
         Aspect("altair's settings", _altair, _set_altair, "altair"),
         Aspect("dask's configuration", lambda: copy.deepcopy(_of("dask.config").config), _set_dask, "dask.config"),
         Aspect("bokeh's notebook mode", _bokeh, _set_bokeh, "bokeh.io"),
+        *library_mappings.of_mappings(),
         *allocator_settings.of_allocators(),
         Aspect("JAX's settings", _jax, _set_jax, "jax"),
         Aspect("mpmath's precision", _mpmath, _set_mpmath, "mpmath"),

@@ -30,6 +30,10 @@ CASES = {
             "assert alt.theme.get()() == {'config': {'background': 'blue'}}"
         ),
     ),
+    "arviz": (
+        "import warnings; warnings.simplefilter('ignore')\nimport arviz; arviz.rcParams['stats.ic_pointwise'] = False",
+        "assert arviz.rcParams['stats.ic_pointwise'] is False",
+    ),
     "bokeh": (
         "import bokeh.io; bokeh.io.output_notebook(hide_banner=True)",
         "assert bokeh.io.state.curstate().notebook_type == 'jupyter' and bokeh.io.state.curstate().notebook",
@@ -83,6 +87,10 @@ CASES = {
             "@gin.configurable\ndef step(size=4, momentum=0): return size\n"
             "assert step() == 3"
         ),
+    ),
+    "networkx": (
+        "import networkx as nx; nx.config.warnings_to_ignore = {'cache'}; nx.config['cache_converted_graphs'] = False",
+        "assert nx.config.warnings_to_ignore == {'cache'} and not nx.config.cache_converted_graphs, nx.config",
     ),
     "numba": (
         "import os; os.environ['NUMBA_NUM_THREADS'] = '2'\nimport numba; numba.set_num_threads(1)",
