@@ -25,7 +25,7 @@ from nls_jupyter.saved_state.watchdog import SaveStoppedError
 from nls_scheduler.processes import debuggers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 #: Libraries whose threads a copy lacks and yet waits for; RAPIDS', which copy memory of a GPU where they are pickled.
 _NOT_COPIED = ("jax", "tensorflow", "grpc", "ray", "rmm")
@@ -47,6 +47,7 @@ _STOP, _KNOWN = range(2)
 _THREAD = "nls-saved-state-aside"
 _SET_PDEATHSIG = 1
 _IGNORED = (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+_IGNORE_ALL = ("ignore", None, Warning, None, 0)
 _ENDS = (signal.SIGTERM, signal.SIGQUIT)
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -85,9 +86,8 @@ class Aside:
         self._hears, tells = socket.socketpair()
         parent = os.pidfd_open(os.getpid())
         try:
-            with warnings.catch_warnings():
+            with _no_warnings():
                 # That other threads may hold locks for ever in the copy is why `end` has a bound.
-                warnings.simplefilter("ignore")
                 between = debuggers.fork()
             if between == 0:
                 _begin(work, self._shared, parent, tells)
@@ -157,6 +157,18 @@ class Aside:
             if self._pidfd is not None:
                 os.close(self._pidfd)
             self._pidfd = pidfd
+
+
+@contextlib.contextmanager
+def _no_warnings() -> Iterator[None]:
+    """As `warnings.catch_warnings`, which makes Python forget of what it has warned once already."""
+    filters: Any = warnings.filters
+    filters.insert(0, _IGNORE_ALL)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # somebody else has cleared them
+            filters.remove(_IGNORE_ALL)
 
 
 def _opened(pid: int) -> int | None:

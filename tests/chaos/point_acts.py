@@ -85,6 +85,8 @@ async def _pass(player: Player, point: Point, chance: random.Random) -> None:
     ways: list[Callable[[], Awaitable[object]]] = [player.step]
     if point.step != "save":
         ways += [lambda: player.command("suspend"), player.step]
+    else:  # where a copy of the process has saved, the process itself does so when it is asked
+        ways += [player.step, lambda: player.command("save")]
     if point.step == "release":
         ways += [lambda: player.command("release"), lambda: world.nls("release", player.name), player.step]
     if point.step in ("move", "suspend", "journal") or point in OF_DAEMON:

@@ -43,7 +43,11 @@ def outputs_of(bench: Bench, path: Path, mode: Mode) -> list[str]:
         document.cells.insert(0, nbformat.v4.new_code_cell(source))
     # nbclient now and then misses the reply of a plain kernel, too, and finds it when its patience ends.
     client = NotebookClient(
-        document, kernel_name="python3", timeout=30, allow_errors=True, resources={"metadata": {"path": str(directory)}}
+        document,
+        kernel_name="python3",
+        timeout=100,
+        allow_errors=True,
+        resources={"metadata": {"path": str(directory)}},
     )
     client.execute(env=bench.environment())
     hide = Normaliser(str(directory), TIMES)

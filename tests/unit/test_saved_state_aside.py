@@ -397,6 +397,19 @@ def test_no_debugger_follows_a_copy_or_stops_it(monkeypatch):
     assert over == [DONE]
 
 
+def test_what_python_has_warned_of_once_is_not_warned_of_again_after_a_copy():
+    told, over = {}, threading.Event()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("default")
+        warnings.warn_explicit("once", UserWarning, "cell", 1, registry=told)
+        before = list(warnings.filters)
+        Aside(lambda _: None, lambda _: over.set())
+        assert over.wait(WITHIN_S)
+        assert warnings.filters == before
+        warnings.warn_explicit("once", UserWarning, "cell", 1, registry=told)
+    assert [str(warning.message) for warning in seen] == ["once"]
+
+
 def test_cells_that_wait_for_their_children_find_no_copy_among_them(copies, gate, no_child_of_ours):
     copies.begin({"gate": gate})
     wait_for(gate.reached.exists)
