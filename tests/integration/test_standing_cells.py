@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LONG = pytest.mark.long("cells of real notebooks that stand still: one is here")
 DEADLINES = (
-    *("--set", "freeze_cells=true", "--set", "reclaim_deadline_s=6", "--set", "interrupt_grace_s=1"),
+    *("--set", "freeze_cells=true", "--set", "reclaim_deadline_s=12", "--set", "interrupt_grace_s=5"),
     *("--set", "stop_grace_s=1", "--set", "freeze_timeout_s=20"),
 )
 CELL = """%%gpu

@@ -23,7 +23,7 @@ LONG = pytest.mark.long("waits, turns and deaths of real notebooks: a move, a de
 
 
 QUICK_TURNS = ("--set", "residency_per_move=0", "--set", "min_residency_s=0", "--set", "cool_down_s=0")
-QUICK_RECLAIM = ("--set", "reclaim_deadline_s=3", "--set", "stop_grace_s=1")
+QUICK_RECLAIM = ("--set", "reclaim_deadline_s=10", "--set", "stop_grace_s=1")
 TOTAL = 256 << 20
 LOAD = """
 from nls_jupyter import xp
