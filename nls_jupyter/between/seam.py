@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 import sys
 from dataclasses import dataclass
+from importlib import metadata
 from importlib.util import find_spec
 from operator import attrgetter
 from typing import Any, Final
@@ -118,4 +119,7 @@ def _title(package: str) -> str:
     """A package with its version, as far as that is known."""
     if package in sys.stdlib_module_names:
         return f"Python {platform.python_version()}"
-    return f"{package} {getattr(sys.modules.get(package), '__version__', '')}".rstrip()
+    version = getattr(sys.modules.get(package), "__version__", None)
+    if version is None:  # as gin, of the distribution gin-config
+        version = next((metadata.version(name) for name in metadata.packages_distributions().get(package, ())), "")
+    return f"{package} {version}".rstrip()
