@@ -47,8 +47,8 @@ _STOP, _KNOWN = range(2)
 _THREAD = "nls-saved-state-aside"
 _SET_PDEATHSIG = 1
 _IGNORED = (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
-_IGNORE_ALL = ("ignore", None, Warning, None, 0)
 _ENDS = (signal.SIGTERM, signal.SIGQUIT)
+_IGNORE_ALL = ("ignore", None, Warning, None, 0)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

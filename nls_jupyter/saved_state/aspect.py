@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from nls_jupyter.saved_state.manifest import NotKeptError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,19 @@ class Aspect:
     early: bool = False
     again: bool = False
     always: bool = False
+
+
+def of_mapping(
+    name: str, get: Callable[[], dict[Any, Any]], put: Callable[[Mapping[Any, Any]], object], module: str
+) -> Aspect:
+    """Settings in a mapping: `put` takes those that differ, of what the library's version has."""
+
+    def apply(kept: Mapping[Any, Any]) -> None:
+        now = get()
+        if changed := {key: value for key, value in kept.items() if key in now and now[key] != value}:
+            put(changed)
+
+    return Aspect(name, get, apply, module)
 
 
 def only_named(name: str, ending: Callable[[], Iterable[str]], again: str, module: str | None = None) -> Aspect:

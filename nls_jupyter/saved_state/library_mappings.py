@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.aspect import of_mapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from nls_jupyter.saved_state.aspect import Aspect
 
 # Of ArviZ before its version 1.0, and since.
 _ARVIZ: Final = ("arviz.rcparams", "arviz_base.rcparams")
@@ -19,27 +22,16 @@ _NETWORKX: Final = "networkx.utils.configs"
 
 def of_mappings() -> tuple[Aspect, ...]:
     """Each where its module is imported."""
-    return (
-        *map(_arviz, _ARVIZ),
-        Aspect("NetworkX' configuration", _configured, _set_networkx, _NETWORKX),
-    )
+    return (*map(_arviz, _ARVIZ), of_mapping("NetworkX' configuration", _configured, _configure, _NETWORKX))
 
 
 def _arviz(module: str) -> Aspect:
-    return Aspect(
-        f"parameters of {module}", functools.partial(_parameters, module), functools.partial(_set, module), module
+    return of_mapping(
+        f"parameters of {module}",
+        lambda: copy.deepcopy(dict(sys.modules[module].rcParams)),
+        lambda changed: sys.modules[module].rcParams.update(changed),
+        module,
     )
-
-
-def _parameters(module: str) -> dict[str, Any]:
-    return copy.deepcopy(dict(sys.modules[module].rcParams))
-
-
-def _set(module: str, kept: Mapping[str, Any]) -> None:
-    now = sys.modules[module].rcParams
-    for name, value in kept.items():
-        if name in now and now[name] != value:
-            now[name] = value
 
 
 def _networkx() -> Any:
@@ -60,11 +52,6 @@ def _flat(config: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...],
             yield (*path, name), copy.deepcopy(value)
 
 
-def _set_networkx(kept: Mapping[tuple[str, ...], Any]) -> None:
-    now = _configured()
-    for path, value in kept.items():
-        if path in now and now[path] != value:
-            config = _networkx()
-            for name in path[:-1]:
-                config = config[name]
-            config[path[-1]] = value
+def _configure(changed: Mapping[tuple[str, ...], Any]) -> None:
+    for path, value in changed.items():
+        functools.reduce(operator.getitem, path[:-1], _networkx())[path[-1]] = value

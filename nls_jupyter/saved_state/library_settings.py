@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nls_jupyter.between import seams
 from nls_jupyter.saved_state import allocator_settings, library_mappings
-from nls_jupyter.saved_state.aspect import Aspect
+from nls_jupyter.saved_state.aspect import Aspect, of_mapping
 from nls_jupyter.saved_state.manifest import NotKeptError
 from nls_jupyter.saved_state.places import Place, name_of
 
@@ -80,16 +80,12 @@ def _of(module: str) -> Any:
 
 def _options(module: str, getter: str, setter: str) -> Aspect:
     """Of a library that has all its options in one dict; those that differ are set, as keywords."""
-
-    def get() -> dict[str, Any]:
-        return dict(getattr(_of(module), getter)())
-
-    def put(kept: Mapping[str, Any]) -> None:
-        now = get()
-        if changed := {name: value for name, value in kept.items() if name in now and now[name] != value}:
-            getattr(_of(module), setter)(**changed)
-
-    return Aspect(f"{module}'s options", get, put, module)
+    return of_mapping(
+        f"{module}'s options",
+        lambda: dict(getattr(_of(module), getter)()),
+        lambda changed: getattr(_of(module), setter)(**changed),
+        module,
+    )
 
 
 def _numpy_random() -> Any:

@@ -16,10 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-_settrace, _setprofile = sys.settrace, sys.setprofile  # debuggers put their own in their places
+# What tells them and what sets them; debuggers put their own in the places of these.
+_TOLD: dict[str, tuple[Callable[[], Any], Callable[[Any], None]]] = {
+    "trace": (sys.gettrace, sys.settrace),
+    "profile": (sys.getprofile, sys.setprofile),
+}
 _put_aside: dict[str, Any] = {}
 _CALLED = (types.FunctionType, types.MethodType, functools.partial)
 _TOOLS = range(6)
@@ -51,31 +55,30 @@ def nobody_traces() -> Iterator[None]:
     Where a signal's handler raises while one of them runs, Python takes that function off for good, and without a word:
     a debugger would come to no breakpoint any more.
     """
-    tracer, profiler = sys.gettrace(), sys.getprofile()
-    if _is_called(tracer):
-        _put_aside["tracer"] = tracer
-        _settrace(None)
-    if _is_called(profiler):
-        _put_aside["profiler"] = profiler
-        _setprofile(None)
+    aside = {}
+    for kind, (get, put) in _TOLD.items():
+        if _is_called(function := get()):
+            aside[kind] = function
+            put(None)
+    _put_aside.update(aside)
     try:
         yield
     finally:
-        tracer, profiler = _put_aside.pop("tracer", None), _put_aside.pop("profiler", None)
-        if tracer is not None and sys.gettrace() is None:
-            _settrace(tracer)
-        if profiler is not None and sys.getprofile() is None:
-            _setprofile(profiler)
+        for kind, function in aside.items():
+            get, put = _TOLD[kind]
+            del _put_aside[kind]
+            if get() is None:
+                put(function)
 
 
 def tracer() -> Any:
     """As `sys.gettrace` in the main thread, also of what is put aside."""
-    return _put_aside.get("tracer") or sys.gettrace()
+    return _put_aside.get("trace") or sys.gettrace()
 
 
 def profiler() -> Any:
     """As `sys.getprofile` in the main thread, also of what is put aside."""
-    return _put_aside.get("profiler") or sys.getprofile()
+    return _put_aside.get("profile") or sys.getprofile()
 
 
 def _is_called(function: Any) -> bool:
