@@ -153,6 +153,8 @@ class Standby:
             self._log.add(f"No GPU process stands by until the notebook's modules change: {why}.")
         finally:
             self._preparing = None
+        if self.ready and self._imported_with != self._changed:  # by a cell that ran meanwhile
+            self.consider(self._modules, self._changed)
 
     async def _launch(self, modules: Sequence[str]) -> None:
         budget_bytes = self._settings.budget_bytes()

@@ -116,7 +116,6 @@ def test_it_is_masked_as_the_gpu_that_it_comes_to(bench: Bench, book: Book) -> N
 
 
 @LONG
-@LONG
 def test_what_it_imports_reads_the_variables_that_cells_have_set(tmp_path_factory: pytest.TempPathFactory) -> None:
     """As `KERAS_BACKEND`, which Keras reads when it is imported."""
     folder = tmp_path_factory.mktemp("bench")
@@ -134,7 +133,7 @@ def test_what_it_imports_reads_the_variables_that_cells_have_set(tmp_path_factor
         assert gpu_pid(book) == standby
         book.gpu("del os.environ['CHOSEN']")
         book.run("%gpu save")
-        replaced = wait_until(lambda: (pid := standby_pid(book)) != standby and pid)
+        replaced = wait_until(lambda: (pid := standby_pid(book)) != standby and pid, READY_WITHIN_S)
         book.run("%gpu suspend")
         assert book.gpu("chooses.BACKEND, os.environ.get('CHOSEN')").result == "('default', None)"
         assert gpu_pid(book) == replaced

@@ -255,6 +255,32 @@ def test_it_imports_with_the_variables_that_cells_have_changed_and_one_with_othe
     play(story)
 
 
+def test_one_whose_variables_a_cell_changes_while_it_imports_is_replaced_when_it_is_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(it: Story) -> None:
+        FakeProcess.answers["nls_prepare_request"] = imported = asyncio.get_running_loop().create_future()
+        asked = asyncio.Event()
+        monkeypatch.setattr(FakeProcess, "was_asked", asked)
+        assert await it.standby.take({"MASK": "first"}) is None
+        it.standby.consider(["numpy"], {"BACKEND": "torch"})
+        await asked.wait()
+        it.standby.consider(["numpy"], {})
+        preparing = it.standby._preparing
+        assert preparing is not None
+        imported.set_result(PREPARED)
+        await asyncio.wait([preparing])
+        assert it.standby._preparing is not None
+        await asyncio.wait([it.standby._preparing])
+        first, second = FakeProcess.made
+        assert first.exited.done()
+        assert second.asked[0][1]["environment"] == {}
+        assert await it.standby.take({"MASK": "second"}) is second
+        second.taken = True
+
+    play(story)
+
+
 def test_one_from_another_world_is_not_used_and_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(it: Story) -> None:
         process = await it.stands_by()
