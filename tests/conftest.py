@@ -14,6 +14,7 @@ from hypothesis import core
 from hypothesis.vendor import pretty
 
 from daemon_process import DaemonProcess
+from in_time import InTime
 from left_out import LeftOut
 from own_folder import OwnFolder
 from read_files import ReadFiles
@@ -49,6 +50,7 @@ hypothesis.settings.load_profile("fixed")
 def pytest_configure(config: pytest.Config) -> None:
     """What is left out is said, and not read; no other run is in this one's folder."""
     config.pluginmanager.register(LeftOut(config))
+    config.pluginmanager.register(InTime())
     config.pluginmanager.register(ReadFiles(config.option.markexpr))
     config.pluginmanager.register(OwnFolder(config))
 
