@@ -74,6 +74,31 @@ def test_openshift_s_constraints_have_no_field_that_it_does_not_know() -> None:
         assert constraints.keys() <= SCC_FIELDS
 
 
+def _denied(pod: dict[str, Any], constraints: dict[str, Any]) -> set[str]:
+    """What these constraints would not let a pod be, where they are of a kind that leaves the choice to OpenShift."""
+    contexts = [pod.get("securityContext", {}), *(c.get("securityContext", {}) for c in pod["containers"])]
+    chosen = {"runAsUser": "runAsUser", "fsGroup": "fsGroup", "seLinuxContext": "seLinuxOptions"}
+    denied = {
+        field
+        for rule, field in chosen.items()
+        if constraints[rule]["type"] in ("MustRunAs", "MustRunAsRange") and any(field in own for own in contexts)
+    }
+    denied |= {kind for volume in pod["volumes"] for kind in volume.keys() - {"name", *constraints["volumes"]}}
+    return denied | {own for own in ("hostPID", "hostIPC", "hostNetwork") if pod.get(own)}
+
+
+def test_openshift_lets_the_notebooks_of_its_example_be() -> None:
+    openshift = KUBERNETES / "overlays" / "openshift" / "security_context_constraints.yaml"
+    (constraints,) = (c for c in read(openshift) if c["metadata"]["name"] == "nls-notebook")
+
+    def denied(example: str) -> list[set[str]]:
+        notebooks = of_kind(rendered(KUBERNETES / "examples" / example), "StatefulSet")
+        return [_denied(notebook["spec"]["template"]["spec"], constraints) for notebook in notebooks]
+
+    assert denied("third_pod") == 2 * [{"runAsUser", "fsGroup"}]
+    assert denied("third_pod_openshift") == 2 * [set()]
+
+
 def test_every_file_of_an_overlay_a_component_and_an_example_is_named_and_there() -> None:
     for folder in (KUBERNETES / "base", *OVERLAYS, *COMPONENTS, *EXAMPLES):
         (written,) = read(folder / "kustomization.yaml")
