@@ -196,6 +196,20 @@ def test_an_elastic_command_grows_onto_the_gpu_that_is_closest() -> None:
     assert stage.gpus("elastic") == [2, 3]
 
 
+def test_an_elastic_command_gives_back_before_anybody_is_given_another_home() -> None:
+    stage = Stage(4)
+    stage.notebook("alice", 0.5)
+    stage.notebook("carol", 0.5)
+    stage.notebook("bob", 0.5)
+    stage.ends("carol")
+    stage.command("elastic", gpu_count=1, gpu_count_max=2, requeue=True)
+    assert (stage.home("alice"), stage.home("bob"), stage.home("elastic")) == ([0], [2], [1, 3])
+    stage.command("single")
+    assert stage.runs("elastic", "single")
+    assert (stage.home("alice"), stage.home("bob")) == ([0], [2])
+    assert (stage.home("elastic"), stage.home("single")) == ([1], [3])
+
+
 def test_an_elastic_command_that_cannot_help_gives_nothing() -> None:
     """`small` would give first, as it has run for less, and 0.4 of a Gpu is not enough."""
     stage = Stage(4)
