@@ -29,6 +29,7 @@ def of_shell(shell: Any) -> tuple[Aspect, ...]:
         ),
         Aspect("matplotlib's backend", _backend, lambda state: _set_backend(shell, state), "matplotlib", early=True),
         Aspect("matplotlib's rcParams", _rc_params, _set_rc_params, "matplotlib", early=True),
+        Aspect("matplotlib's names of colors", _named_colors, _name_colors, "matplotlib.colors", early=True),
         Aspect("matplotlib's fonts", _fonts, _add_fonts, "matplotlib.font_manager"),
     )
 
@@ -104,6 +105,18 @@ def _rc_params() -> dict[str, Any] | None:
 
 def _set_rc_params(changed: Mapping[str, Any]) -> None:
     sys.modules["matplotlib"].rcParams.update(changed)
+
+
+def _named_colors() -> dict[str, Any]:
+    return dict(sys.modules["matplotlib.colors"].get_named_colors_mapping())
+
+
+def _name_colors(kept: Mapping[str, Any]) -> None:
+    """One by one: what matplotlib remembers of a color is forgotten then."""
+    named = sys.modules["matplotlib.colors"].get_named_colors_mapping()
+    for name, color in kept.items():
+        if named.get(name) != color:
+            named[name] = color
 
 
 def pyplot_figures() -> Place:

@@ -406,6 +406,17 @@ def test_fonts_that_cells_have_added_are_found_again(tmp_path):
     assert carried_on(before, after) == []
 
 
+def test_colors_are_what_their_names_have_been_given():
+    """As by seaborn's `set_theme()`, which gives `b` to `k` the colors of its palette."""
+    before = (
+        "import matplotlib.pyplot\nfrom matplotlib.colors import colorConverter, to_hex, get_named_colors_mapping\n"
+        "assert to_hex('k') == '#000000'\ncolorConverter.colors['k'] = (0.2, 0.2, 0.2)\n"
+        "get_named_colors_mapping()['ours'] = '#123456'\n"
+    )
+    after = "assert (to_hex('k'), to_hex('ours'), to_hex('r')) == ('#333333', '#123456', '#ff0000')\n"
+    assert carried_on(before, after) == []
+
+
 def test_objects_that_a_cell_has_put_into_what_a_library_holds_are_named():
     before = "import token\nclass Mine: pass\ntoken.EXACT_TOKEN_TYPES['mine'] = Mine\n"
     (lost,) = carried(before, "assert 'mine' not in token.EXACT_TOKEN_TYPES")
