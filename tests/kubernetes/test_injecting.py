@@ -6,6 +6,8 @@ import base64
 import json
 from collections import Counter
 from copy import deepcopy
+from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import kubernetes_validate
@@ -17,6 +19,7 @@ from nls_scheduler.kubernetes_driver import admission
 from nls_scheduler.kubernetes_driver.admission import UnreadableReview
 from nls_scheduler.kubernetes_driver.injecting import ALL_GPUS, LABEL, WAITING, Injection, Role, Unpatchable, patch_for
 from nls_scheduler.kubernetes_driver.pods import pod_record
+from nls_scheduler.kubernetes_driver.quantities import parse_quantity
 
 INJECTION = Injection("nls-scheduler:0.1.0", runtime_class="nvidia", tolerations=("nvidia.com/gpu",))
 
@@ -167,6 +170,7 @@ CONTAINERS = st.fixed_dictionaries(
                 {"limits": {"nvidia.com/gpu": "1"}},
                 {"limits": {"memory": "1Gi"}},
                 {"limits": {"nvidia.com/gpu": "1", "cpu": "2", "memory": "1Gi"}},
+                {"limits": {"nvidia.com/gpu": "1", "cpu": "0.1"}, "requests": {"nvidia.com/gpu": "1", "cpu": "50m"}},
             ]
         ),
     },
@@ -257,6 +261,48 @@ def test_an_owner_s_quality_of_service_stays(written: dict[str, Any], class_: st
     assert (quality(written), quality(made)) == (class_, class_)
 
 
+def counted(pod: dict[str, Any]) -> dict[str, Decimal]:
+    """What Kubernetes counts for a pod, the most that it has at once; a request is its limit where there is none."""
+
+    def sizes(each: dict[str, Any], side: str, name: str) -> Decimal:
+        resources = each.get("resources") or {}
+        given = {**((resources.get("limits") or {}) if side == "requests" else {}), **(resources.get(side) or {})}
+        return parse_quantity(given.get(name, "0")) or Decimal(0)
+
+    found = {}
+    for side, name in product(("requests", "limits"), ("cpu", "memory")):
+        first, stay = (
+            [sizes(each, side, name) for each in pod["spec"].get(kind) or ()]
+            for kind in ("initContainers", "containers")
+        )
+        found[f"{side}.{name}"] = max(*first, sum(stay, Decimal(0)), Decimal(0))
+    return found
+
+
+LITTLE = {"cpu": "250m", "memory": "100Mi"}
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "wanted"),
+    [
+        (MUCH, MUCH, {side: {"cpu": "500m", "memory": "128Mi"} for side in ("requests", "limits")}),
+        (LITTLE, LITTLE, {"requests": LITTLE, "limits": LITTLE}),
+        ({}, LITTLE, {"requests": LITTLE, "limits": LITTLE}),
+        (LITTLE, MUCH, {"requests": LITTLE, "limits": {"cpu": "500m", "memory": "128Mi"}}),
+        ({"cpu": "4"}, {}, {"requests": {"cpu": "500m"}}),
+        ({}, {"memory": "64Gi"}, {side: {"memory": "128Mi"} for side in ("requests", "limits")}),
+    ],
+)
+def test_an_owner_asks_for_no_more_than_before_and_what_waits_is_as_large_as_may_be(
+    requests: dict[str, str], limits: dict[str, str], wanted: dict[str, dict[str, str]]
+) -> None:
+    """A quota or a limit range of its namespace that lets its container be lets what waits be."""
+    written = pod("owner", container("side", resources={"limits": {"memory": "1Gi"}}), sized(requests, limits))
+    made = injected(written)
+    assert made["spec"]["initContainers"][0]["resources"] == wanted
+    assert counted(made) == counted(written)
+
+
 def is_within(old: object, new: object) -> bool:
     """Whether all of `old` is still in `new`, lists in their order."""
     if isinstance(old, dict) and isinstance(new, dict):
@@ -290,6 +336,7 @@ def test_a_second_time_nothing_is_added_and_nothing_of_the_user_s_ever_goes(
     assert is_within(before, made)
     assert calls_twice(made) <= calls_twice(before)
     assert quality(made) == quality(before)
+    assert counted(made) == counted(before)
     assert patch_for(made, INJECTION, default) == []
     kubernetes_validate.validate(made, "1.34", strict=True)
 

@@ -29,8 +29,8 @@ ALL_GPUS: Final = "/var/run/nvidia-container-devices/all"
 UNPRIVILEGED: Final = 65532
 """A user id that is nobody's, as in many images."""
 SOCKET_VARIABLE: Final = "NLS_SOCKET"
-# With all four, so that no quota of the namespace refuses the pod, and in pairs, so that a Guaranteed one stays that.
-_SMALL: Final = {side: {"cpu": "500m", "memory": "128Mi"} for side in ("requests", "limits")}
+_ENOUGH: Final = {"cpu": "500m", "memory": "128Mi"}
+"""For a wait. Less than a processor: where the kubelet gives whole ones away, it might be far from the pod's GPU."""
 _NO_POWERS: Final = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -187,6 +187,9 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
     if not record.demand.whole and _named(patch.init_containers, record.demand.container):
         # The ConfigMaps that it mounts are called by the place of the container that has the part of a GPU.
         raise Unpatchable("KAI Scheduler counts its init containers, and gives a GPU to one of them")
+    containers = (*patch.containers, *patch.init_containers)
+    asks = next((each for each in containers if each.get("name") == record.demand.container), containers[0])
+    resources = _resources(asks)
     user = {} if injection.user is None else {"runAsNonRoot": True, "runAsUser": injection.user}
     container: dict[str, Any] = {
         "name": WAITING,
@@ -194,7 +197,7 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
         "imagePullPolicy": "IfNotPresent",
         "command": ["nls", "wait-for-gpus", f"--timeout={injection.timeout_s:g}"],
         "env": [{"name": SOCKET_VARIABLE, "value": f"{injection.socket_directory}/nls.sock"}],
-        **({"resources": _SMALL} if _has_resources(patch) else {}),
+        **({"resources": resources} if resources else {}),
         "securityContext": {**_NO_POWERS, **user},
     }
     container["volumeMounts"] = [_socket_mount(patch, injection, "DirectoryOrCreate")]
@@ -206,17 +209,27 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
         patch.set(metadata["annotations"], "/metadata/annotations", MANAGED_ANNOTATION, "false")
 
 
-def _has_resources(patch: _Patch) -> bool:
-    """Whether any container is given cpu or memory: with ours alone a BestEffort pod would be Burstable.
+def _resources(asks: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """What is enough for a wait, and nowhere more than the container that `asks` for the GPU has.
 
-    Where the pod as a whole is given some, these hold for all containers, and might be less than ours.
+    So the pod counts as before, its quality of service stays, and no quota or limit of its namespace refuses it that
+    would let this container be.
     """
+    limits = texts(mapping(asks, "resources", "limits"))
+    sides = {"requests": {**limits, **texts(mapping(asks, "resources", "requests"))}, "limits": limits}
+    found = {
+        side: {name: least for name, enough in _ENOUGH.items() if (least := _least(enough, has.get(name)))}
+        for side, has in sides.items()
+    }
+    return {side: sizes for side, sizes in found.items() if sizes}
 
-    def is_given(holder: Mapping[str, Any]) -> bool:
-        given = [texts(mapping(holder, "resources", side)) for side in ("requests", "limits")]
-        return any(parse_quantity(side.get(name, "0")) != 0 for side in given for name in ("cpu", "memory"))
 
-    return not is_given(patch.spec) and any(map(is_given, (*patch.containers, *patch.init_containers)))
+def _least(enough: str, has: str | None) -> str | None:
+    """The smaller of two quantities; `None` where there is none, or it is nothing."""
+    own, wanted = parse_quantity(has or ""), parse_quantity(enough)
+    if not own or wanted is None:
+        return None
+    return enough if own > wanted else has
 
 
 def _socket_mount(patch: _Patch, injection: Injection, kind: str) -> dict[str, Any]:
