@@ -17,7 +17,16 @@ from hypothesis import strategies as st
 
 from nls_scheduler.kubernetes_driver import admission
 from nls_scheduler.kubernetes_driver.admission import UnreadableReview
-from nls_scheduler.kubernetes_driver.injecting import ALL_GPUS, LABEL, WAITING, Injection, Role, Unpatchable, patch_for
+from nls_scheduler.kubernetes_driver.injecting import (
+    ALL_GPUS,
+    EVICTABLE,
+    LABEL,
+    WAITING,
+    Injection,
+    Role,
+    Unpatchable,
+    patch_for,
+)
 from nls_scheduler.kubernetes_driver.pods import pod_record
 from nls_scheduler.kubernetes_driver.quantities import parse_quantity
 
@@ -36,7 +45,8 @@ def applied(pod: dict[str, Any], operations: list[dict[str, Any]]) -> dict[str, 
         if isinstance(holder, list):
             holder.insert(len(holder) if last == "-" else int(last), operation["value"])
         else:
-            assert holder.get(last) in (None, [], {}), "something is replaced"
+            was = holder.get(last)
+            assert was in (None, "", [], {}) or operation["value"].startswith(f"{was},"), "something is replaced"
             holder[last] = operation["value"]
     return dict(made)
 
@@ -109,6 +119,29 @@ def test_an_owner_waits_before_all_others_and_is_no_notebook() -> None:
     assert made["spec"]["volumes"][0]["hostPath"]["type"] == "DirectoryOrCreate"
     assert made["spec"]["containers"] == [container(gpus=1)]
     assert not managed(made)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "wanted"),
+    [
+        ({}, "nls-jupyter-socket"),
+        ({"other": "x"}, "nls-jupyter-socket"),
+        ({EVICTABLE: "scratch, more"}, "scratch, more,nls-jupyter-socket"),
+        ({EVICTABLE: ""}, "nls-jupyter-socket"),
+        ({EVICTABLE: "nls-jupyter-socket"}, "nls-jupyter-socket"),
+    ],
+)
+def test_an_owner_s_node_may_go_as_before(annotations: dict[str, str], wanted: str) -> None:
+    """Cluster Autoscaler keeps a node with a pod that has a volume of it, unless the pod names the volume."""
+    made = injected(with_metadata("owner", annotations=annotations))
+    assert made["metadata"]["annotations"][EVICTABLE] == wanted
+
+
+def test_a_volume_of_its_node_that_an_owner_had_keeps_the_node_as_before() -> None:
+    mine, first = {"name": "mine", "hostPath": {"path": "/run/nls"}}, container("first", volumeMounts=[AT_THE_SOCKET])
+    made = injected(pod("owner", container(gpus=1), volumes=[mine], initContainers=[first]))
+    assert made["spec"]["initContainers"][0]["volumeMounts"][0]["name"] == "mine"
+    assert made["metadata"]["annotations"] == {"nls-jupyter/managed": "false"}
 
 
 def test_where_the_cluster_gives_user_ids_none_is_asked_for() -> None:

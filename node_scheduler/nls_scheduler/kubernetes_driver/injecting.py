@@ -26,6 +26,8 @@ SOCKET_VOLUME: Final = "nls-jupyter-socket"
 ALL_GPUS_VOLUME: Final = "nls-jupyter-all-gpus"
 ALL_GPUS: Final = "/var/run/nvidia-container-devices/all"
 """A mount here shows a container all GPUs of its node, where NVIDIA's runtime takes volume mounts for a request."""
+EVICTABLE: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+"""Volumes of the node, by name and with commas, that do not keep Cluster Autoscaler from taking the node away."""
 UNPRIVILEGED: Final = 65532
 """A user id that is nobody's, as in many images."""
 SOCKET_VARIABLE: Final = "NLS_SOCKET"
@@ -130,6 +132,13 @@ class _Patch:
         holder[name] = deepcopy(value)
         self._add(f"{path}/{name.replace('~', '~0').replace('/', '~1')}", value)
 
+    def annotate(self, name: str, value: str) -> None:
+        """Give the pod an annotation, or one of its own more than it says."""
+        metadata = self.pod["metadata"]
+        if not metadata.get("annotations"):
+            self.set(metadata, "/metadata", "annotations", {})
+        self.set(metadata["annotations"], "/metadata/annotations", name, value)
+
     def append(self, holder: dict[str, Any], path: str, name: str, value: Any, *, first: bool = False) -> None:
         """Add to a list, which is made where there is none."""
         if not holder.get(name):
@@ -200,13 +209,15 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
         **({"resources": resources} if resources else {}),
         "securityContext": {**_NO_POWERS, **user},
     }
-    container["volumeMounts"] = [_socket_mount(patch, injection, "DirectoryOrCreate")]
+    mount = _socket_mount(patch, injection, "DirectoryOrCreate")
+    container["volumeMounts"] = [mount]
     patch.append(patch.spec, "/spec", "initContainers", container, first=True)
-    metadata = patch.pod["metadata"]
-    if not metadata.get("annotations"):
-        patch.set(metadata, "/metadata", "annotations", {MANAGED_ANNOTATION: "false"})
-    elif MANAGED_ANNOTATION not in metadata["annotations"]:
-        patch.set(metadata["annotations"], "/metadata/annotations", MANAGED_ANNOTATION, "false")
+    annotations = texts(patch.pod["metadata"].get("annotations"))
+    if MANAGED_ANNOTATION not in annotations:
+        patch.annotate(MANAGED_ANNOTATION, "false")
+    evictable = [each for each in annotations.get(EVICTABLE, "").split(",") if each]
+    if mount["name"] == SOCKET_VOLUME and SOCKET_VOLUME not in evictable:
+        patch.annotate(EVICTABLE, ",".join([*evictable, SOCKET_VOLUME]))
 
 
 def _resources(asks: Mapping[str, Any]) -> dict[str, dict[str, str]]:
