@@ -366,10 +366,10 @@ def test_a_prometheus_that_selects_by_labels_finds_the_monitor_and_the_rules() -
     assert labelled == []
 
 
-@pytest.mark.parametrize("name", ["socket", "state", "pod-resources", "tmp"])
+@pytest.mark.parametrize("name", ["socket", "state", "pod-resources", "all-gpus", "tmp"])
 def test_a_volume_of_a_name_that_the_daemon_s_pod_has_is_refused(name: str) -> None:
     volumes = only(charted({}), "DaemonSet")["spec"]["template"]["spec"]["volumes"]
-    assert {volume["name"] for volume in volumes} == {"socket", "state", "pod-resources", "tmp"}
+    assert {volume["name"] for volume in volumes} == {"socket", "state", "pod-resources", "all-gpus", "tmp"}
     done = template({"volumes": [{"name": name, "emptyDir": {}}]})
     assert done.returncode != 0
     assert f"volumes has one of the name {name}, which is the daemon's own" in done.stderr

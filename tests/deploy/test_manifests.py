@@ -14,6 +14,7 @@ from manifests import COMPONENTS, EXAMPLES, KUBERNETES, OVERLAYS, daemon_contain
 
 from nls_scheduler import __version__
 from nls_scheduler.daemon.http.addresses import parse_address
+from nls_scheduler.kubernetes_driver.injecting import ALL_GPUS
 from nls_scheduler.wire import locate
 
 if TYPE_CHECKING:
@@ -152,6 +153,15 @@ def test_the_daemon_has_no_power_but_looking_into_processes(overlay: Path) -> No
     written = {v["name"] for v in pod["volumes"] if "hostPath" in v}
     writable = {m["name"] for m in container["volumeMounts"] if m["name"] in written and not m.get("readOnly")}
     assert writable == {"socket", "state"}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=name)
+def test_the_daemon_sees_all_gpus_where_a_variable_does_not_ask_for_them(overlay: Path) -> None:
+    """NVIDIA's runtime may take volume mounts alone for a request, of a container that is not privileged."""
+    manifests = rendered(overlay)
+    (mount,) = (m for m in daemon_container(manifests)["volumeMounts"] if m["mountPath"] == ALL_GPUS)
+    volumes = only(manifests, "DaemonSet")["spec"]["template"]["spec"]["volumes"]
+    assert [v["hostPath"]["path"] for v in volumes if v["name"] == mount["name"]] == ["/dev/null"]
 
 
 def test_ending_others_processes_is_a_component_of_its_own(tmp_path: Path) -> None:
