@@ -164,6 +164,25 @@ def test_the_daemon_sees_all_gpus_where_a_variable_does_not_ask_for_them(overlay
     assert [v["hostPath"]["path"] for v in volumes if v["name"] == mount["name"]] == ["/dev/null"]
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=name)
+@pytest.mark.parametrize(
+    ("label", "runs"),
+    [(None, True), ("true", True), ("paused-for-driver-upgrade", False), ("paused-for-mig-change", False)],
+)
+def test_the_daemon_leaves_the_gpus_to_who_changes_their_driver_or_slices(
+    overlay: Path, label: str | None, runs: bool
+) -> None:
+    """NVIDIA's GPU Operator says so by a label of the node, from 26.7 on; an older one has none."""
+    affinity = only(rendered(overlay), "DaemonSet")["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+    terms = affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+
+    def holds(expression: dict[str, Any]) -> bool:
+        assert expression["key"] == "nvidia.com/gpu.deploy.client"
+        return {"DoesNotExist": label is None, "In": label in expression.get("values", ())}[expression["operator"]]
+
+    assert any(all(map(holds, term["matchExpressions"])) for term in terms) is runs
+
+
 def test_ending_others_processes_is_a_component_of_its_own(tmp_path: Path) -> None:
     container = daemon_container(with_component(KUBERNETES / "components" / "end_processes", tmp_path))
     assert container["securityContext"]["capabilities"]["add"] == ["SYS_PTRACE", "KILL"]
