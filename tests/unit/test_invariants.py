@@ -12,6 +12,7 @@ import pytest
 
 from nls_scheduler.core import invariants
 from nls_scheduler.core.invariants import SENTENCES, InvariantError, broken, check
+from nls_scheduler.core.invariants.definitions import brings_bytes
 from nls_scheduler.core.model import events as ev
 from nls_scheduler.core.model import gpu, policy, pools, queues, reasons, spec, state, workload
 from nls_scheduler.core.model.commands import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 Break = tuple["NodeState", "NodeState", tuple["Command", ...]]
 NOW = 50.0
+GIB = TOTAL // 16
 
 
 def two() -> Stage:
@@ -527,3 +529,23 @@ def test_a_running_cell_that_its_user_lets_go_of_breaks_nothing() -> None:
     stage.ends("alice")
     assert not stage.known("alice")
     assert isinstance(stage.node.history[-1][0], ev.MemorySampled)
+
+
+@pytest.mark.parametrize(
+    ("changes", "most"),
+    [
+        ({}, 8 * GIB),
+        ({"saved_bytes": 4 * GIB}, 8 * GIB),
+        ({"saved_bytes": 9 * GIB, "context_bytes": GIB}, 10 * GIB),
+        ({"saved_bytes": 20 * GIB}, 20 * GIB),
+        ({"frozen": Frozen((), 10 * GIB, NOW, Why(Reason.NEEDED))}, 10 * GIB),
+        (
+            {"phase": Phase.RUNNING, "unsaved": True, "memory_used": {"GPU-0": 12 * GIB}, "current": ("GPU-0",)},
+            12 * GIB,
+        ),
+    ],
+)
+def test_what_one_needs_to_come_back(changes: dict[str, object], most: int) -> None:
+    stage = two()
+    found = record(stage, "alice", **changes).workloads[stage.workload("alice").id]
+    assert brings_bytes(found) == most
