@@ -78,6 +78,18 @@ def test_one_that_ends_answers_until_nobody_is_sent_there_any_more(manifests: li
     assert 3 <= container["lifecycle"]["preStop"]["sleep"]["seconds"] <= 10
 
 
+def test_a_drain_leaves_one_of_them_and_waits_for_none_that_is_not_ready(manifests: list[dict[str, Any]]) -> None:
+    """While nobody answers, pods start without what they need, and nobody is told."""
+    budget, deployment = only(manifests, "PodDisruptionBudget"), only(manifests, "Deployment")
+    assert budget["metadata"]["namespace"] == deployment["metadata"]["namespace"]
+    assert budget["spec"] == {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": deployment["spec"]["selector"],
+    }
+    assert deployment["spec"]["replicas"] > 1
+
+
 def test_it_has_no_rights_and_no_powers(manifests: list[dict[str, Any]]) -> None:
     spec = only(manifests, "Deployment")["spec"]["template"]["spec"]
     (container,) = spec["containers"]
