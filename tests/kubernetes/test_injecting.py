@@ -464,10 +464,11 @@ def test_a_pod_that_cannot_be_patched_is_let_through_with_a_warning() -> None:
         (with_metadata("owner", annotations={"kubernetes.io/config.mirror": "0" * 32}), "a static pod's"),
         (with_metadata("notebook", annotations={"kubernetes.io/config.mirror": "0" * 32}), "a static pod's"),
         (FIRST_HAS_THE_PART, "KAI Scheduler counts its init containers"),
+        (pod("owner", container(resources={"limits": {"nvidia.com/gpu": "1", "memory": "63Mi"}})), "needs 64Mi"),
         (with_metadata("owner", managedFields=nested(600)), "nested too deeply"),
     ],
     ids=["named alike", "its own there", "nothing there", "Windows", "annotations", "static owner", "static notebook",
-         "counted", "deep"],
+         "counted", "little memory", "deep"],
 )  # fmt: skip
 def test_what_would_be_refused_or_cannot_be_understood_is_let_through_with_a_warning(
     written: dict[str, Any], why: str

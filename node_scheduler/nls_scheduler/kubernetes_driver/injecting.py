@@ -33,6 +33,8 @@ UNPRIVILEGED: Final = 65532
 SOCKET_VARIABLE: Final = "NLS_SOCKET"
 _ENOUGH: Final = {"cpu": "500m", "memory": "128Mi"}
 """For a wait. Less than a processor: where the kubelet gives whole ones away, it might be far from the pod's GPU."""
+_LEAST_MEMORY: Final = "64Mi"
+"""With less than half of that what waits is killed, and a pod that is not restarted has failed."""
 _NO_POWERS: Final = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -199,6 +201,9 @@ def _make_wait(patch: _Patch, injection: Injection) -> None:
     containers = (*patch.containers, *patch.init_containers)
     asks = next((each for each in containers if each.get("name") == record.demand.container), containers[0])
     resources = _resources(asks)
+    memory = resources.get("limits", {}).get("memory")
+    if memory is not None and _least(_LEAST_MEMORY, memory) != _LEAST_MEMORY:
+        raise Unpatchable(f"its container has {memory} of memory, and what waits for its GPU needs {_LEAST_MEMORY}")
     user = {} if injection.user is None else {"runAsNonRoot": True, "runAsUser": injection.user}
     container: dict[str, Any] = {
         "name": WAITING,
@@ -240,7 +245,7 @@ def _least(enough: str, has: str | None) -> str | None:
     own, wanted = parse_quantity(has or ""), parse_quantity(enough)
     if not own or wanted is None:
         return None
-    return enough if own > wanted else has
+    return enough if own >= wanted else has
 
 
 def _socket_mount(patch: _Patch, injection: Injection, kind: str) -> dict[str, Any]:
