@@ -118,6 +118,10 @@ CHANGES: dict[str, tuple[Change, ...]] = {
             ),
         ),
         after("              mountPath: /tmp", *further(12, ".Values.volumeMounts")),
+        instead(
+            "            path: /var/lib/kubelet/pod-resources",
+            "            path: {{ .Values.kubeletDirectory }}/pod-resources",
+        ),
         after("            sizeLimit: 16Mi", *further(8, ".Values.volumes")),
     ),
     "base/network_policy.yaml": (

@@ -246,6 +246,7 @@ def test_the_daemon_and_the_webhook_take_what_is_given_beyond_kustomize() -> Non
         "env": [{"name": "NLS_OLD_CLUSTER_CA", "value": "1"}],
         "imagePullSecrets": [{"name": "registry"}],
         "priorityClassName": "system-node-critical",
+        "kubeletDirectory": "/var/lib/k0s/kubelet",
         "resources": {"limits": {"memory": "1Gi"}},
         "webhook": {"replicas": 3, "secretName": "mine", "args": ["--any-user"], "resources": {"limits": {"cpu": 1}}},
     }
@@ -254,6 +255,8 @@ def test_the_daemon_and_the_webhook_take_what_is_given_beyond_kustomize() -> Non
     pod, container = only(manifests, "DaemonSet")["spec"]["template"]["spec"], daemon_container(manifests)
     assert (pod["nodeSelector"], pod["tolerations"]) == ({"pool": "a"}, [])
     assert pod["priorityClassName"] == "system-node-critical"
+    (told,) = (volume["hostPath"]["path"] for volume in pod["volumes"] if volume["name"] == "pod-resources")
+    assert told == "/var/lib/k0s/kubelet/pod-resources"
     assert container["env"][-1] == {"name": "NLS_OLD_CLUSTER_CA", "value": "1"}
     # A default's other fields stay, as with all of Helm's values.
     assert container["resources"] == {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}}
