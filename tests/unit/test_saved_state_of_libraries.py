@@ -234,9 +234,86 @@ CASES = {
     "joblib": (
         (
             "import joblib\nclass Mine(joblib.parallel.ThreadingBackend): pass\n"
-            "joblib.register_parallel_backend('mine', Mine)"
+            "joblib.register_parallel_backend('mine', Mine); joblib.parallel_config('threading', n_jobs=2)\n"
+            "with joblib.parallel_config(n_jobs=3): pass\nwith joblib.parallel_backend('loky', n_jobs=4): pass"
         ),
-        "with joblib.parallel_config('mine'): assert type(joblib.Parallel()._backend) is Mine",
+        (
+            "usual = joblib.Parallel(); assert usual.n_jobs == 2 and 'Threading' in type(usual._backend).__name__\n"
+            "with joblib.parallel_config('mine'): assert type(joblib.Parallel()._backend) is Mine"
+        ),
+    ),
+    "astropy": (
+        (
+            "import warnings; warnings.simplefilter('ignore')\nimport astropy.units as u\n"
+            "smoot = u.def_unit('smoot', 1.7 * u.m); u.add_enabled_units([smoot])\n"
+            "u.set_enabled_equivalencies(u.spectral())\n"
+            "with u.add_enabled_units([u.def_unit('gone', 3 * u.m)]): pass"
+        ),
+        (
+            "assert u.Unit('smoot') == smoot and (1 * u.um).to(u.Hz).value > 1e14\n"
+            "try: u.Unit('gone')\nexcept ValueError: pass\nelse: raise AssertionError"
+        ),
+    ),
+    "holoviews": (
+        (
+            "import warnings; warnings.simplefilter('ignore')\nimport holoviews as hv\n"
+            "hv.extension('matplotlib'); hv.opts.defaults(hv.opts.Curve(color='red'))"
+        ),
+        (
+            "curve = hv.Curve([1, 2]); assert len(get_ipython().display_formatter.format(curve)[0]) > 1\n"
+            "assert hv.Store.lookup_options('matplotlib', curve, 'style').kwargs['color'] == 'red'"
+        ),
+    ),
+    "itables": (
+        (
+            "import itables, pandas as pd; itables.init_notebook_mode(connected=True, all_interactive=True)\n"
+            "itables.options.maxBytes = 5"
+        ),
+        "assert 'itables' in pd.DataFrame({'a': [1]})._repr_html_() and itables.options.maxBytes == 5",
+    ),
+    "lets_plot": (
+        "from lets_plot import LetsPlot; LetsPlot.setup_html()",
+        "import lets_plot.frontend_context._configuration as shown; assert shown._frontend_contexts",
+    ),
+    "opentelemetry.sdk": (
+        (
+            "from opentelemetry import trace; from opentelemetry.sdk.trace import TracerProvider\n"
+            "provider = TracerProvider(); trace.set_tracer_provider(provider)"
+        ),
+        "assert trace.get_tracer_provider() is provider",
+    ),
+    "numpy": (
+        "import numpy; numpy.polynomial.set_default_printstyle('ascii')",
+        "assert '**' in str(numpy.polynomial.Polynomial([1, 2, 3]))",
+    ),
+    "PIL": (
+        "from PIL import Image; Image.register_extension('MINE', '.mine'); Image.register_mime('MINE', 'image/mine')",
+        "assert Image.registered_extensions()['.mine'] == 'MINE' and Image.MIME['MINE'] == 'image/mine'",
+    ),
+    "threadpoolctl": (
+        "import numpy, threadpoolctl as t; t.threadpool_limits(1)\nwith t.threadpool_limits(2): pass",
+        "assert {each['num_threads'] for each in t.threadpool_info()} == {1}",
+    ),
+    "webbrowser": (
+        (
+            "import copyreg, doctest, email.charset, faulthandler, os, signal, sys, webbrowser\n"
+            "heard = []\ndef hear(event, _):\n    if event == 'mine': heard.append(event)\n"
+            "def first(generator): pass\n"
+            "sys.addaudithook(hear); sys.set_asyncgen_hooks(firstiter=first)\n"
+            "sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL); os.putenv('MINE', '1')\n"
+            "copyreg.add_extension('json.decoder', 'JSONDecoder', 0x1234); flag = doctest.register_optionflag('MINE')\n"
+            "email.charset.add_charset('utf-8', email.charset.QP); faulthandler.register(signal.SIGUSR1)\n"
+            "webbrowser.register('mine', None, webbrowser.GenericBrowser('true'))"
+        ),
+        (
+            "import subprocess; sys.audit('mine')\n"
+            "assert heard == ['mine'] and sys.get_asyncgen_hooks().firstiter is first\n"
+            "assert sys.getdlopenflags() == os.RTLD_NOW | os.RTLD_GLOBAL\n"
+            "assert subprocess.check_output('echo $MINE', shell=True) == b'1\\n'\n"
+            "assert copyreg._inverted_registry[0x1234] and doctest.OPTIONFLAGS_BY_NAME['MINE'] == flag\n"
+            "assert email.charset.CHARSETS['utf-8'][0] == email.charset.QP\n"
+            "assert faulthandler.unregister(signal.SIGUSR1) and webbrowser.get('mine').name == 'true'"
+        ),
     ),
     "omegaconf": (
         (
