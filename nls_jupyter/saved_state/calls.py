@@ -109,6 +109,7 @@ _TOLD: Final = (
         for what in ("open", "mime", "save", "save_all", "extension", "extensions", "decoder", "encoder")
     ),
     _Told("panel.config", "panel_extension"),
+    _Told("pyvista.jupyter", "set_jupyter_backend"),
     _Told("pyvista.plotting.themes", "set_plot_theme"),
     _Told("requests_cache.patcher", "install_cache", undone_by=("uninstall_cache",)),
     _Told("rich", "reconfigure"),
@@ -221,7 +222,7 @@ def _replace(module: ModuleType, path: str, note: Callable[[Any, tuple[Any, ...]
         return result
 
     listening.__module__ = module.__name__  # that of one in C is the one behind it
-    kind = staticmethod if name == _NEW else type(kept)
+    kind: Any = staticmethod if name == _NEW else type(kept)
     setattr(owner, name, kind(listening) if issubclass(kind, (classmethod, staticmethod)) else listening)
 
 
