@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import operator
 import re
 import sys
 import types
@@ -74,6 +75,8 @@ class Patches:
                 yield label, (owner, name, vars(owner)[name])
             elif isinstance(owner, types.ModuleType) and owner.__spec__ is not None and hasattr(owner, name):
                 yield label, (owner, name, getattr(owner, name))  # behind a property, as in PyTorch
+            elif "." in name and (value := _at(owner, name)) is not None:
+                yield label, (owner, name, value)
 
     def _contents(self) -> Iterator[tuple[Hashable, Entry]]:
         self._read()
@@ -96,6 +99,7 @@ class Patches:
 
     def _is_the_processs(self, owner: Owner, name: str) -> bool:
         """Whether it is kept by other means, or each process has its own."""
+        name = name.partition(".")[0]
         if owner is sys:
             return name in self._of_sys or _OF_A_PROMPT.fullmatch(name) is not None
         return owner.__name__ == "os" and name in _ENVIRONMENTS
@@ -105,7 +109,8 @@ class Patches:
         own = vars(owner).get(name, value)
         if isinstance(value, types.FunctionType) and own is not value:
             raise RuntimeError("it takes the place of the library's own: run its cell again")
-        setattr(owner, name, value)
+        holder, _, last = name.rpartition(".")
+        setattr(_at(owner, holder) if holder else owner, last, value)
         self._set[_label(owner, name)] = owner, name
 
     def _fill(self, owner: Owner, name: str, value: Any) -> None:
@@ -141,9 +146,9 @@ def _set_in(cell: str, names: Mapping[str, Any]) -> Iterator[tuple[Owner, str, b
         return  # as in most cells, each of which is asked about for attributes and for contents
     known = ChainMap(dict(names), {name: found for name, path in imported if (found := _imported(path)) is not None})
     for whose, name, within in targets:
-        owner = _owner(whose, known)
-        if owner is not None:
-            yield owner, name, within
+        if (found := _owner(whose, known)) is not None:
+            owner, path = found
+            yield owner, f"{path}.{name}" if path else name, within
 
 
 @functools.lru_cache(maxsize=2)
@@ -219,15 +224,32 @@ def _content(held: ast.expr) -> Iterator[_Target]:
         yield held.value, held.attr, True
 
 
-def _owner(whose: ast.expr, names: Mapping[str, Any]) -> Owner | None:
-    """The library's module or class that an expression such as `pd.DataFrame` means; `None`: something else."""
+def _owner(whose: ast.expr, names: Mapping[str, Any]) -> tuple[Owner, str] | None:
+    """The library's module or class that an expression such as `pd.DataFrame` means; `None`: something else.
+
+    With the path in there to an object of a library's that it means, as `pyvista.global_theme.font`.
+    """
     if isinstance(whose, ast.Name):
-        found = names.get(whose.id)
+        owner, path = names.get(whose.id), ""
     elif isinstance(whose, ast.Attribute) and (outer := _owner(whose.value, names)) is not None:
-        found = getattr(outer, whose.attr, None)
+        owner, path = outer
+        path = f"{path}.{whose.attr}" if path else whose.attr
+        found = _at(owner, path)
+        if isinstance(found, (types.ModuleType, type)):
+            owner, path = found, ""
+        elif found is None or is_the_users_module(type(found).__module__):
+            return None
     else:
         return None
-    if not isinstance(found, (types.ModuleType, type)):
+    if not isinstance(owner, (types.ModuleType, type)):
         return None
-    module = found.__name__ if isinstance(found, types.ModuleType) else found.__module__
-    return None if module in _KEPT_OTHERWISE or is_the_users_module(module) else found
+    module = owner.__name__ if isinstance(owner, types.ModuleType) else owner.__module__
+    return None if module in _KEPT_OTHERWISE or is_the_users_module(module) else (owner, path)
+
+
+def _at(owner: Owner, path: str) -> Any:
+    """What is there; `None` where nothing is, or where it does not tell."""
+    try:
+        return operator.attrgetter(path)(owner)
+    except Exception:  # noqa: BLE001 - code of a library's own
+        return None

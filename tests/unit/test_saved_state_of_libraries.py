@@ -275,6 +275,20 @@ CASES = {
         "from lets_plot import LetsPlot; LetsPlot.setup_html()",
         "import lets_plot.frontend_context._configuration as shown; assert shown._frontend_contexts",
     ),
+    "pyvista": (
+        "import pyvista as pv; pv.global_theme.font.size = 33; pv.global_theme.background = 'red'",
+        "assert pv.global_theme.font.size == 33 and pv.global_theme.background == pv.Color('red')",
+    ),
+    "unittest.loader": (
+        (
+            "import reprlib, unittest.loader; unittest.loader.defaultTestLoader.testMethodPrefix = 'mine'\n"
+            "class Own: pass\nunittest.loader.own = Own(); unittest.loader.own.kept = 1; reprlib.aRepr.maxlist = 3"
+        ),
+        (
+            "assert unittest.loader.defaultTestLoader.testMethodPrefix == 'mine' and reprlib.aRepr.maxlist == 3\n"
+            "assert type(unittest.loader.own) is Own and unittest.loader.own.kept == 1"
+        ),
+    ),
     "opentelemetry.sdk": (
         (
             "from opentelemetry import trace; from opentelemetry.sdk.trace import TracerProvider\n"
