@@ -108,7 +108,6 @@ _TOLD: Final = (
         _Told("PIL.Image", f"register_{what}", each=True)
         for what in ("open", "mime", "save", "save_all", "extension", "extensions", "decoder", "encoder")
     ),
-    _Told("panel.config", "panel_extension"),
     _Told("pyvista.jupyter", "set_jupyter_backend"),
     _Told("pyvista.plotting.themes", "set_plot_theme"),
     _Told("requests_cache.patcher", "install_cache", undone_by=("uninstall_cache",)),
