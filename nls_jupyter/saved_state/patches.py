@@ -50,6 +50,7 @@ _CONTAINERS: Final = (list, dict, set)
 _DEEP: Final = 10
 _MANY: Final = 10_000
 _MORE: Final = "more than plain values"
+_NOTHING: Final = object()
 # Python and IPython set these where they were not; what else `sys` has as the process starts stays that process's.
 _OF_A_PROMPT: Final = re.compile(r"last_\w+|ps\d")
 
@@ -75,7 +76,7 @@ class Patches:
                 yield label, (owner, name, vars(owner)[name])
             elif isinstance(owner, types.ModuleType) and owner.__spec__ is not None and hasattr(owner, name):
                 yield label, (owner, name, getattr(owner, name))  # behind a property, as in PyTorch
-            elif "." in name and (value := _at(owner, name)) is not None:
+            elif "." in name and (value := _at(owner, name)) is not _NOTHING:
                 yield label, (owner, name, value)
 
     def _contents(self) -> Iterator[tuple[Hashable, Entry]]:
@@ -237,7 +238,7 @@ def _owner(whose: ast.expr, names: Mapping[str, Any]) -> tuple[Owner, str] | Non
         found = _at(owner, path)
         if isinstance(found, (types.ModuleType, type)):
             owner, path = found, ""
-        elif found is None or is_the_users_module(type(found).__module__):
+        elif found is _NOTHING or is_the_users_module(type(found).__module__):
             return None
     else:
         return None
@@ -248,8 +249,8 @@ def _owner(whose: ast.expr, names: Mapping[str, Any]) -> tuple[Owner, str] | Non
 
 
 def _at(owner: Owner, path: str) -> Any:
-    """What is there; `None` where nothing is, or where it does not tell."""
+    """What is there; `_NOTHING` where nothing is, or where it does not tell."""
     try:
         return operator.attrgetter(path)(owner)
     except Exception:  # noqa: BLE001 - code of a library's own
-        return None
+        return _NOTHING

@@ -282,11 +282,13 @@ CASES = {
     "unittest.loader": (
         (
             "import reprlib, unittest.loader; unittest.loader.defaultTestLoader.testMethodPrefix = 'mine'\n"
-            "class Own: pass\nunittest.loader.own = Own(); unittest.loader.own.kept = 1; reprlib.aRepr.maxlist = 3"
+            "class Own: pass\nunittest.loader.own = Own(); unittest.loader.own.kept = 1; reprlib.aRepr.maxlist = 3\n"
+            "unittest.loader.defaultTestLoader.suiteClass = None"
         ),
         (
             "assert unittest.loader.defaultTestLoader.testMethodPrefix == 'mine' and reprlib.aRepr.maxlist == 3\n"
-            "assert type(unittest.loader.own) is Own and unittest.loader.own.kept == 1"
+            "assert type(unittest.loader.own) is Own and unittest.loader.own.kept == 1\n"
+            "assert unittest.loader.defaultTestLoader.suiteClass is None"
         ),
     ),
     "opentelemetry.sdk": (
