@@ -95,15 +95,8 @@ _TOLD: Final = (
         _Told(module, "disable_default_handler", undone_by=("enable_default_handler",))
         for module in ("optuna.logging", "transformers.utils.logging")
     ),
-    *(
-        _Told(f"opentelemetry.{module}", f"set_{what}")
-        for module, what in (
-            ("trace", "tracer_provider"),
-            ("metrics._internal", "meter_provider"),
-            ("_logs._internal", "logger_provider"),
-            ("propagate", "global_textmap"),
-        )
-    ),
+    _Told("opentelemetry.propagate", "set_global_textmap"),
+    _Told("opentelemetry.trace", "set_tracer_provider"),
     *(
         _Told("PIL.Image", f"register_{what}", each=True)
         for what in ("open", "mime", "save", "save_all", "extension", "extensions", "decoder", "encoder")

@@ -56,6 +56,11 @@ def by_place(kind: type, otherwise: Reduce | None) -> Reduce | None:
     return reduce
 
 
+def is_within(module: str, path: str) -> bool:
+    """Whether what is there belongs to something that a library holds once."""
+    return any(path.startswith(f"{name}.") for of, names in _HELD if of == module for name in names)
+
+
 def load_held(module: str, path: str) -> Any:
     """The library's own, in this process."""
     return _at(importlib.import_module(module), path)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from IPython.core.inputtransformer2 import TransformerManager
 
+from nls_jupyter.saved_state.held import is_within
 from nls_jupyter.saved_state.looks import ATOMS
 from nls_jupyter.saved_state.origins import is_the_users_module
 from nls_jupyter.saved_state.places import Place
@@ -100,10 +101,10 @@ class Patches:
 
     def _is_the_processs(self, owner: Owner, name: str) -> bool:
         """Whether it is kept by other means, or each process has its own."""
-        name = name.partition(".")[0]
+        first = name.partition(".")[0]
         if owner is sys:
-            return name in self._of_sys or _OF_A_PROMPT.fullmatch(name) is not None
-        return owner.__name__ == "os" and name in _ENVIRONMENTS
+            return first in self._of_sys or _OF_A_PROMPT.fullmatch(first) is not None
+        return (owner.__name__ == "os" and first in _ENVIRONMENTS) or is_within(owner.__name__, name)
 
     def _put(self, owner: Owner, name: str, value: Any) -> None:
         """Raises RuntimeError for a function in the place of the library's own: without that one it could not go on."""
